@@ -1,0 +1,1 @@
+"""The ground: values and rules. Nothing here opens, waits, reads a clock or allocates a tensor."""

@@ -1,0 +1,93 @@
+"""What the mesh knows of a node, as musivum lists it and as routing reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from tessella.core.addresses import PeerAddress
+from tessella.core.errors import BadFrame, ModelUnavailable
+from tessella.core.fields import from_plain, to_plain
+from tessella.core.ids import ModelId, PeerId
+from tessella.core.layers import LayerRange
+
+# A list is one `bin` of at most MAX_LIST_FRAME; a row is about 400 bytes.
+MAX_ROWS = 8192
+
+
+class NodeStatus(Enum):
+    """Where a node is in its life. Only HEALTHY serves; all but OFFLINE hold their range."""
+
+    PENDING_LOAD = "PendingLoad"
+    HEALTHY = "Healthy"
+    SATURATED = "Saturated"
+    PAUSED = "Paused"
+    DRAINING = "Draining"
+    OFFLINE = "Offline"
+
+
+class MeshHealth(Enum):
+    """Whether the mesh renders a whole model."""
+
+    HEALTHY = "healthy"
+    """A ready chain renders all layers."""
+    DEGRADED = "degraded"
+    """There is a gap, with layers served above it."""
+    INCOMPLETE = "incomplete"
+    """The walk from layer 0 ends early, and nothing is served above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRow:
+    """One node of one model."""
+
+    peer_id: PeerId
+    model: ModelId
+    contract: str
+    layers: LayerRange
+    total_layers: int
+    status: str
+    """A NodeStatus value."""
+    addrs: tuple[str, ...]
+    device: str
+    dtype: str
+    queue_depth: int
+    step_ms: float
+    """Median milliseconds of one decode step through its layers; 0 while unmeasured."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether a session may be routed through it."""
+        return self.status == NodeStatus.HEALTHY.value
+
+
+def choose_entry(rows: Iterable[PeerRow]) -> PeerAddress:
+    """The least busy node that can be an entry. Raises ModelUnavailable if there is none."""
+    entries = [row for row in rows if row.serves and row.layers.start == 0]
+    if not entries:
+        raise ModelUnavailable("no node that serves layer 0 is known")
+    best = min(entries, key=lambda row: (row.queue_depth, row.peer_id))
+    return PeerAddress(best.peer_id, best.addrs)
+
+
+def encode_rows(rows: Iterable[PeerRow]) -> bytes:
+    """Rows as JSON arrays, fields in the order of PeerRow."""
+    return json.dumps([to_plain(row) for row in rows], separators=(",", ":")).encode()
+
+
+def decode_rows(data: bytes) -> list[PeerRow]:
+    """The inverse. Raises BadFrame for anything else."""
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError) as exc:
+        raise BadFrame("a peer list that is not JSON") from exc
+    if not isinstance(plain, list) or len(plain) > MAX_ROWS:
+        raise BadFrame(f"a peer list that is not an array of at most {MAX_ROWS} rows")
+    rows = []
+    for values in plain:
+        if not isinstance(values, list):
+            raise BadFrame("a peer row that is not an array")
+        rows.append(from_plain(PeerRow, values))
+    return rows

@@ -1,0 +1,45 @@
+"""The error tree answers whose fault, which status, and whether to try again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessella.core import errors
+from tessella.core.errors import TessellaError
+
+
+def tree(root: type[TessellaError]) -> list[type[TessellaError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in tree(child))]
+
+
+OURS = [kind for kind in tree(TessellaError) if kind.__module__ == errors.__name__]
+
+
+def test_every_error_stands_in_the_drawing_at_the_top_of_its_file() -> None:
+    drawn = {line.split()[0] for line in (errors.__doc__ or "").splitlines() if line.strip()}
+    assert {kind.__name__ for kind in OURS} <= drawn
+
+
+def test_every_code_names_one_error() -> None:
+    codes = [kind.code for kind in OURS if "code" in vars(kind)]
+    assert len(codes) == len(set(codes)) == len(OURS) - 1  # RemoteFailure takes its peer's
+
+
+def test_a_bug_of_ours_is_not_told_to_peers() -> None:
+    assert "secret" not in errors.LocalError("secret path").told()
+    assert errors.BadTensor("shape [1]").told() == "shape [1]"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.BadKey("k"), 1),
+        (errors.PortInUse("p"), 75),
+        (errors.ModelUnavailable("m"), 75),
+        (errors.PeerUnreachable("p"), 75),
+        (errors.RemoteFailure("busy", "", retry=True), 75),
+        (errors.LocalError("bug"), 1),
+    ],
+)
+def test_a_shell_is_told_whether_later_can_help(error: TessellaError, code: int) -> None:
+    assert errors.exit_code(error) == code

@@ -1,0 +1,89 @@
+"""Peer rows on their way through a tracker: what was listed arrives, and nothing else passes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessella.core.errors import BadFrame
+from tessella.core.ids import ModelId, PeerId
+from tessella.core.layers import LayerRange
+from tessella.core.peers import MAX_ROWS, NodeStatus, PeerRow, decode_rows, encode_rows
+
+ROW = PeerRow(
+    peer_id=PeerId("12D3KooWx"),
+    model=ModelId("org/model"),
+    contract="b2:00",
+    layers=LayerRange(10, 20),
+    total_layers=30,
+    status="Healthy",
+    addrs=("/ip4/10.0.0.1/tcp/4001",),
+    device="cpu",
+    dtype="f32",
+    queue_depth=2,
+    step_ms=12.5,
+)
+GOLDEN = (
+    b'[["12D3KooWx","org/model","b2:00",[10,20],30,"Healthy",'
+    b'["/ip4/10.0.0.1/tcp/4001"],"cpu","f32",2,12.5]]'
+)
+
+
+def test_rows_have_golden_bytes() -> None:
+    assert encode_rows([ROW]) == GOLDEN
+    assert decode_rows(GOLDEN) == [ROW]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.builds(
+            PeerRow,
+            peer_id=st.text().map(PeerId),
+            model=st.text().map(ModelId),
+            contract=st.text(),
+            layers=st.integers(0, 99).map(lambda start: LayerRange(start, start + 1)),
+            total_layers=st.integers(0, 2**40),
+            status=st.sampled_from([status.value for status in NodeStatus]),
+            addrs=st.lists(st.text(), max_size=3).map(tuple),
+            device=st.text(),
+            dtype=st.text(),
+            queue_depth=st.integers(0, 99),
+            step_ms=st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        max_size=3,
+    )
+)
+def test_any_rows_arrive_as_they_were(rows: list[PeerRow]) -> None:
+    assert decode_rows(encode_rows(rows)) == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"{}", "not an array"),
+        (b"[1]", "row that is not an array"),
+        (b"[[]]", "11 fields, not 0"),
+        (GOLDEN.replace(b"[10,20]", b"[20,10]"), "no layer range"),
+        (GOLDEN.replace(b"[10,20]", b"10"), "PeerRow.layers"),
+        (GOLDEN.replace(b",2,", b",true,"), "PeerRow.queue_depth"),
+        (GOLDEN.replace(b"12.5", b"NaN"), "PeerRow.step_ms"),
+        (GOLDEN.replace(b"12.5", b"1e999"), "PeerRow.step_ms"),
+        (json.dumps([[]] * (MAX_ROWS + 1)).encode(), f"at most {MAX_ROWS} rows"),
+    ],
+)
+def test_what_is_no_peer_list_is_refused_by_name(data: bytes, named: str) -> None:
+    with pytest.raises(BadFrame, match=named):
+        decode_rows(data)
+
+
+@pytest.mark.parametrize("status", list(NodeStatus))
+def test_only_a_healthy_node_serves(status: NodeStatus) -> None:
+    assert replace(ROW, status=status.value).serves is (status is NodeStatus.HEALTHY)
