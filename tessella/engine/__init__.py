@@ -1,0 +1,1 @@
+"""The only place that knows torch: weights, the decoder, its caches, and the tail's choice."""

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from tessella.core.errors import Busy, LocalError
+from tessella.engine import compute as compute_module
+from tessella.engine.compute import (
+    MAX_QUEUED_JOBS,
+    MAX_URGENT_IN_A_ROW,
+    ComputeThread,
+    Job,
+    open_compute,
+)
+
+# Seconds after which a thread of a test gives up, so that a failure is a failure and not a hang.
+PATIENCE = 10.0
+
+
+class Gate:
+    """Work that holds the thread until it is let go, then advances, then returns."""
+
+    def __init__(self) -> None:
+        self.entered = trio.Event()
+        self.left = False
+        self._token = trio.lowlevel.current_trio_token()
+        self._go = threading.Event()
+
+    def __call__(self, job: Job) -> str:
+        self._token.run_sync_soon(self.entered.set)
+        try:
+            assert self._go.wait(PATIENCE)
+            job.advance()
+            return "done"
+        finally:
+            self.left = True
+
+    def open(self) -> None:
+        self._go.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_work_runs_in_one_other_thread_and_its_value_comes_back() -> None:
+    async with open_compute() as compute:
+        threads = {await compute.run(lambda _: threading.get_ident()) for _ in range(3)}
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+async def test_what_work_raises_reaches_its_waiter_and_the_thread_goes_on() -> None:
+    def fail(_: Job) -> None:
+        raise ZeroDivisionError("of mine")
+
+    async with open_compute() as compute:
+        with pytest.raises(ZeroDivisionError, match="of mine"):
+            await compute.run(fail)
+        assert await compute.run(lambda _: 5) == 5
+
+
+async def test_urgent_work_goes_first_and_each_line_keeps_its_order() -> None:
+    order: list[str] = []
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+
+        async def ask(name: str, urgent: bool) -> None:
+            await compute.run(lambda _: order.append(name), urgent=urgent)
+
+        for at, (name, urgent) in enumerate(
+            [("p1", False), ("p2", False), ("d1", True), ("d2", True)], start=1
+        ):
+            nursery.start_soon(ask, name, urgent)
+            await until(lambda at=at: compute.statistics.queued == at)  # type: ignore[misc]
+        gate.open()
+    assert order == ["d1", "d2", "p1", "p2"]
+
+
+async def test_urgent_work_passes_a_waiting_job_only_so_often() -> None:
+    order: list[str] = []
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+
+        async def ask(name: str, urgent: bool) -> None:
+            await compute.run(lambda _: order.append(name), urgent=urgent)
+
+        jobs = [("patient", False)] + [("urgent", True)] * (MAX_URGENT_IN_A_ROW + 3)
+        for at, (name, urgent) in enumerate(jobs, start=1):
+            nursery.start_soon(ask, name, urgent)
+            await until(lambda at=at: compute.statistics.queued == at)  # type: ignore[misc]
+        gate.open()
+    assert order.index("patient") == MAX_URGENT_IN_A_ROW
+
+
+async def test_trio_goes_on_while_the_thread_works() -> None:
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        assert not gate.left
+        gate.open()
+
+
+async def test_work_that_waits_is_dropped_at_once_when_cancelled() -> None:
+    ran: list[int] = []
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+        with trio.move_on_after(0) as scope:
+            await compute.run(lambda _: ran.append(1))
+        assert scope.cancelled_caught
+        assert not gate.left
+        assert compute.statistics.queued == 0
+        gate.open()
+    assert ran == []
+
+
+async def test_cancelled_work_stops_at_its_next_advance_and_has_left_by_then() -> None:
+    async with open_compute() as compute:
+        gate = Gate()
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def cancel_then_let_go() -> None:
+                    await gate.entered.wait()
+                    scope.cancel()
+                    with trio.CancelScope(shield=True):
+                        for _ in range(20):
+                            await trio.lowlevel.checkpoint()
+                        assert not gate.left
+                        gate.open()
+
+                try:
+                    pytest.fail(f"returned {await compute.run(gate)}")
+                finally:
+                    assert gate.left
+        assert scope.cancelled_caught
+        assert await compute.run(lambda _: 1) == 1
+
+
+async def test_work_that_ends_before_it_notices_returns_its_value() -> None:
+    async with open_compute() as compute:
+        with trio.CancelScope() as scope:
+            token = trio.lowlevel.current_trio_token()
+            cancelled = threading.Event()
+
+            def cancel() -> None:
+                scope.cancel()
+                cancelled.set()
+
+            def work(_: Job) -> int:
+                token.run_sync_soon(cancel)
+                assert cancelled.wait(PATIENCE)
+                return 7
+
+            assert await compute.run(work) == 7
+
+
+async def test_the_counter_grows_with_each_advance_and_each_job_has_its_own() -> None:
+    def layers(count: int) -> Callable[[Job], int]:
+        def work(job: Job) -> int:
+            for _ in range(count):
+                job.advance()
+            return job.advanced
+
+        return work
+
+    async with open_compute() as compute:
+        assert await compute.run(layers(3)) == 3
+        assert await compute.run(layers(2)) == 2
+        assert compute.counter == 5
+
+
+async def test_a_full_line_is_busy_and_names_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_module, "MAX_QUEUED_JOBS", 2)
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+        for urgent in (True, False):
+            nursery.start_soon(lambda urgent=urgent: compute.run(lambda _: 1, urgent=urgent))
+        await until(lambda: compute.statistics.queued == 2)
+        with pytest.raises(Busy, match="2 jobs already wait"):
+            await compute.run(lambda _: 1, urgent=True)
+        gate.open()
+    assert MAX_QUEUED_JOBS == 256
+
+
+async def test_statistics_tell_how_long_jobs_waited_and_ran() -> None:
+    async with open_compute() as compute:
+        gate = Gate()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(compute.run, gate)
+            await gate.entered.wait()
+            nursery.start_soon(compute.run, lambda _: None)
+            await until(lambda: compute.statistics.queued == 1)
+            gate.open()
+        told = compute.statistics
+    assert (told.jobs, told.queued) == (2, 0)
+    assert told.ran > 0
+    assert told.waited > 0
+
+
+async def test_a_thread_that_dies_takes_waiters_and_the_context_with_it() -> None:
+    failures: list[BaseException] = []
+
+    async def ask(compute: ComputeThread, work: Callable[[Job], object]) -> None:
+        try:
+            await compute.run(work)
+        except LocalError as exc:
+            failures.append(exc)
+
+    def die(job: Job) -> None:
+        gate(job)
+        raise SystemExit(3)
+
+    with pytest.raises(LocalError, match=r"died: SystemExit\(3\)"):  # noqa: PT012 - one context
+        async with open_compute() as compute:
+            gate = Gate()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, compute, die)
+                await gate.entered.wait()
+                nursery.start_soon(ask, compute, lambda _: 1)
+                await until(lambda: compute.statistics.queued == 1)
+                gate.open()
+                await trio.sleep_forever()
+    assert [str(exc) for exc in failures] == ["the compute thread died: SystemExit(3)"] * 2
+
+
+async def test_a_closed_thread_takes_no_work() -> None:
+    async with open_compute() as compute:
+        pass
+    with pytest.raises(LocalError, match="the compute thread is closed"):
+        await compute.run(lambda _: 1)
+
+
+async def test_closing_drops_what_waits_stops_what_runs_and_ends_the_thread() -> None:
+    ends: list[str] = []
+
+    async def ask(work: Callable[[Job], object]) -> None:
+        with contextlib.suppress(LocalError):
+            await compute.run(work)
+            ends.append("returned")
+        ends.append("ended")
+
+    async with trio.open_nursery() as nursery:
+        async with open_compute() as compute:
+            gate = Gate()
+            nursery.start_soon(ask, gate)
+            await gate.entered.wait()
+            nursery.start_soon(ask, lambda _: 1)
+            await until(lambda: compute.statistics.queued == 1)
+            trio.lowlevel.current_trio_token().run_sync_soon(gate.open)
+        assert gate.left
+        assert "tessella-compute" not in [thread.name for thread in threading.enumerate()]
+    assert ends == ["ended", "ended"]
+
+
+async def test_a_thread_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_module, "CLOSE_SECONDS", 0.05)
+    told = r"did not end within 0\.05 s"
+
+    async def ask(compute: ComputeThread, gate: Gate) -> None:
+        with pytest.raises(LocalError, match=told):
+            await compute.run(gate)
+
+    async with trio.open_nursery() as nursery:
+        with pytest.raises(LocalError, match=told):  # noqa: PT012 - one context
+            async with open_compute() as compute:
+                gate = Gate()
+                nursery.start_soon(ask, compute, gate)
+                await gate.entered.wait()
+    assert not gate.left
+    gate.open()
