@@ -1,0 +1,68 @@
+"""Clients: one request a stream, answered by this node's chain or by one that begins elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from p2p.streams import FrameStream
+from tessella.core.completions import CompletionRequest
+from tessella.core.errors import OutOfTurn, PeerGone
+from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
+from tessella.core.peers import choose_entry
+from tessella.worker.directory import Directory
+from tessella.worker.entry import Entry
+from tessella.worker.nurseries import open_conversation
+
+# A client that connects and says nothing holds a stream no longer than this.
+REQUEST_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The handler of completion streams."""
+
+    directory: Directory
+    entry: Callable[[], Entry]
+    """The entry of this node. Raises ModelUnavailable while its shard is not loaded."""
+
+    async def serve(self, stream: FrameStream) -> None:
+        """Answer one request. A client that cancels, or goes away, ends its session at once."""
+        message = await stream.receive(REQUEST_TIMEOUT)
+        if not isinstance(message, Complete):
+            raise OutOfTurn(f"{type(message).__name__} in place of a request")
+        async with open_conversation() as nursery:
+
+            async def wait_for_goodbye() -> None:
+                try:
+                    goodbye = await stream.receive()
+                except PeerGone:
+                    goodbye = None
+                nursery.cancel_scope.cancel()
+                if goodbye is not None and not isinstance(goodbye, Cancel):
+                    raise OutOfTurn(f"{type(goodbye).__name__} during an answer")
+
+            nursery.start_soon(wait_for_goodbye)
+            await self._answer(message, stream)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, message: Complete, stream: FrameStream) -> None:
+        entry = self.entry()
+        if entry.served.shard.holds_embedding:
+            await entry.answer(CompletionRequest.decode(message.request), stream.send)
+        else:
+            await self._relay(message, stream)
+
+    async def _relay(self, message: Complete, client: FrameStream) -> None:
+        """Pass a request on to a node that can be an entry, and its answer back."""
+        entry = choose_entry(await self.directory.rows())
+        onward = await self.directory.stream_to(entry.peer_id, COMPLETE)
+        async with onward:
+            await onward.send(message)
+            while True:
+                answer = await onward.receive()
+                if not isinstance(answer, Begun | Delta | Done | Fail | Progress):
+                    raise OutOfTurn(f"{type(answer).__name__} in an answer")
+                await client.send(answer)
+                if isinstance(answer, Done | Fail):
+                    return

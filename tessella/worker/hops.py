@@ -1,0 +1,118 @@
+"""Sessions that a neighbour opens here: a middle stage or the tail of somebody's chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2p.streams import FrameStream
+from tessella.core.errors import BadTensor, OutOfTurn, PeerClosed, PeerGone, PeerReset
+from tessella.core.ids import PeerId
+from tessella.core.messages import Cancel, End, Open, Park
+from tessella.core.session import EntryLost, NeighbourLost
+from tessella.engine.tokenizer import Tokenizer
+from tessella.worker.downstream import Downstream, Neighbourhood
+from tessella.worker.nurseries import open_conversation
+from tessella.worker.sessions import Sessions
+from tessella.worker.stage import Stage
+from tessella.worker.tail import Tail
+from tessella.worker.terms import Served, Terms, read_terms
+from tessella.worker.upstream import Upstream
+from tessella.worker.way_back import WayBack
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """The handler of hop streams: session after session on each."""
+
+    ourselves: PeerId
+    served: Served
+    sessions: Sessions
+    around: Neighbourhood
+    tokenizer: Tokenizer
+    eos_ids: frozenset[int]
+
+    async def serve(self, stream: FrameStream) -> None:
+        """Handle one stream until the stage before finishes it.
+
+        Errors leave: the router answers them with their code, and the stream ends.
+        """
+        while True:
+            try:
+                opened = await stream.receive()
+            except PeerClosed:
+                return  # between sessions: nothing is owed to anyone
+            if not isinstance(opened, Open):
+                raise OutOfTurn(f"{type(opened).__name__} before a session is open")
+            terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
+            upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
+            with self.sessions.open(terms.lease, terms.stage.layers) as stage:
+                if terms.after is None:
+                    await self._run_tail(terms, stage, upstream)
+                else:
+                    await self._run_middle(terms, stage, upstream)
+
+    async def _run_middle(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
+        onward = await Downstream.open(terms.opened, terms.dtype, self.around)
+        complete = False
+
+        def progress() -> tuple[int, int]:
+            done = onward.watch.done if onward.watch.waiting else stage.lease.held
+            return stage.counter + onward.watch.counter, done
+
+        try:
+            async with open_conversation() as nursery:
+                nursery.start_soon(_compute, stage, upstream, onward)
+                nursery.start_soon(onward.listen, upstream.say)
+                nursery.start_soon(onward.guard)
+                nursery.start_soon(upstream.report, progress)
+                complete = await self._read(terms, stage, upstream)
+                nursery.cancel_scope.cancel()
+            if complete:
+                await onward.end()
+        finally:
+            if not complete:
+                await onward.cancel()
+
+    async def _run_tail(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
+        way = WayBack(terms, self.around.directory, upstream)
+        tail = Tail(terms, self.tokenizer, self.eos_ids, self.around.counters, way.say)
+        complete = False
+        try:
+            async with open_conversation() as nursery:
+                nursery.start_soon(way.run)
+                nursery.start_soon(_compute, stage, upstream, tail)
+                nursery.start_soon(upstream.report, lambda: (stage.counter, stage.lease.held))
+                complete = await self._read(terms, stage, upstream)
+                nursery.cancel_scope.cancel()
+        finally:
+            await way.close(complete)
+
+    async def _read(self, terms: Terms, stage: Stage, upstream: Upstream) -> bool:
+        """Take what comes until the session ends; whether it ended complete."""
+        try:
+            farewell = await upstream.read()
+        except PeerReset:
+            # Only a live neighbour resets: it gave the session up, whatever it could still say.
+            stage.lease = stage.lease.close(Cancel)
+            raise
+        except PeerGone:
+            if terms.opened.place == 1:
+                stage.lease = stage.lease.close(EntryLost)
+            else:
+                self.sessions.park(stage, NeighbourLost, self.around.hop_timeout)
+            raise
+        if isinstance(farewell, Park):
+            self.sessions.park(stage, Park, farewell.seconds)
+        else:
+            stage.lease = stage.lease.close(type(farewell))
+        return isinstance(farewell, End)
+
+
+async def _compute(stage: Stage, upstream: Upstream, onward: Downstream | Tail) -> None:
+    """Run what was queued, in order, until cancelled."""
+    async for hidden in upstream.chunks:
+        try:
+            await stage.run_hidden(hidden.tensor, hidden.position, hidden.sample, onward)
+        except BadTensor as exc:
+            upstream.blame(exc)
+            raise

@@ -1,0 +1,116 @@
+"""Every session that holds KV at this node, inside a budget of sessions and bytes.
+
+A live session is never evicted: what does not fit is refused. A parked one only waits for its
+deadline, and makes room for a live one when it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import trio
+
+from tessella.core.errors import LocalError, OutOfTurn, TooManySessions
+from tessella.core.ids import SessionId
+from tessella.core.layers import LayerRange
+from tessella.core.messages import Park
+from tessella.core.session import MAX_PARK_SECONDS, Event, Expired, Lease, State
+from tessella.engine.shard import Shard
+from tessella.worker.counters import Counters
+from tessella.worker.stage import Compute, Stage
+
+Key = tuple[SessionId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many sessions, and how many bytes of KV they may hold together."""
+
+    sessions: int
+    kv_bytes: int
+
+
+class Sessions:
+    """The sessions of one shard."""
+
+    def __init__(
+        self, shard: Shard, compute: Compute, counters: Counters, limits: SessionLimits
+    ) -> None:
+        self.shard = shard
+        self._compute = compute
+        self._counters = counters
+        self._limits = limits
+        self._held: dict[Key, Stage] = {}
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV reserved by live and parked sessions."""
+        return sum(stage.cache_bytes for stage in self._held.values())
+
+    @property
+    def kv_limit(self) -> int:
+        """Bytes of KV that may be reserved."""
+        return self._limits.kv_bytes
+
+    def leases(self) -> list[Lease]:
+        """What each session holds."""
+        return [stage.lease for stage in self._held.values()]
+
+    @contextmanager
+    def open(self, lease: Lease, layers: LayerRange) -> Iterator[Stage]:
+        """A stage for a session; its KV is freed on the way out, unless it was parked.
+
+        Raises OutOfTurn if that session is here already, TooManySessions if there is no room.
+        """
+        if lease.key in self._held:
+            raise OutOfTurn("a session that is open here already")
+        self._make_room(self.shard.kv_bytes(lease.capacity, layers))
+        stage = Stage(lease, layers, self.shard, self._compute, self._counters)
+        self._held[lease.key] = stage
+        self._counters.sessions_opened += 1
+        try:
+            yield stage
+        finally:
+            if stage.lease.state is not State.PARKED:
+                self._free(lease.key)
+
+    def park(self, stage: Stage, event: Event, seconds: float) -> None:
+        """Keep a stage's KV for a while after its stream is gone. `event` says why."""
+        seconds = MAX_PARK_SECONDS if event is Park and seconds > MAX_PARK_SECONDS else seconds
+        stage.lease = stage.lease.park(event, trio.current_time() + max(0.0, seconds))
+
+    def expire(self) -> None:
+        """Free the parked sessions whose deadline passed."""
+        now = trio.current_time()
+        for stage in self._parked():
+            if stage.lease.parked_until <= now:
+                stage.lease = stage.lease.close(Expired)
+                self._free(stage.lease.key)
+
+    def _parked(self) -> list[Stage]:
+        parked = [one for one in self._held.values() if one.lease.state is State.PARKED]
+        return sorted(parked, key=lambda stage: stage.lease.parked_until)
+
+    def _make_room(self, wanted: int) -> None:
+        for stage in self._parked():
+            if self._fits(wanted):
+                return
+            stage.lease = stage.lease.close(Expired)
+            self._free(stage.lease.key)
+        if not self._fits(wanted):
+            raise TooManySessions(
+                f"no room for {wanted} bytes of KV: {len(self._held)} of {self._limits.sessions} "
+                f"sessions hold {self.kv_bytes} of {self._limits.kv_bytes} bytes"
+            )
+
+    def _fits(self, wanted: int) -> bool:
+        room = self._limits.kv_bytes - self.kv_bytes
+        return wanted <= room and len(self._held) < self._limits.sessions
+
+    def _free(self, key: Key) -> None:
+        stage = self._held.pop(key, None)
+        if stage is None:
+            raise LocalError("a session was freed twice")
+        stage.free()

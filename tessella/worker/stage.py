@@ -1,0 +1,126 @@
+"""One session's arithmetic at one node: its lease, its cache, and what becomes of its output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from tessella.core.layers import LayerRange
+from tessella.core.session import Lease
+from tessella.core.tensors import WireTensor
+from tessella.engine.cache import Cache
+from tessella.engine.compute import Job
+from tessella.engine.sampler import Choice
+from tessella.engine.shard import Shard
+from tessella.worker.counters import Counters
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+
+class Compute(Protocol):
+    """Where arithmetic runs, away from the loop: `engine.compute.ComputeThread`."""
+
+    counter: int
+    """Grows with every layer that is done."""
+
+    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+        """What `work` returns or raises. Once cancelled, it has stopped when this returns."""
+
+
+Outcome = WireTensor | Choice | None
+"""What a step hands on: a hidden state, a chosen token, or nothing (prefill at the tail)."""
+
+
+class Onward(Protocol):
+    """Where a stage's output goes: down the chain, or into the answer."""
+
+    def finish(self, shard: Shard, output: torch.Tensor, upto: int, sample: bool) -> Outcome:
+        """Make the outcome of a step. Runs on the compute thread, right after the layers.
+
+        `output` is `[n, hidden]`, the last row at position `upto - 1`.
+        """
+
+    async def send(self, outcome: Outcome, position: int, upto: int, sample: bool) -> None:
+        """Hand the outcome on. Raises PeerGone if who it is for went away."""
+
+
+class Stage:
+    """Runs steps of one session, one at a time. Its memory is freed by `Sessions`."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        layers: LayerRange,
+        shard: Shard,
+        compute: Compute,
+        counters: Counters,
+    ) -> None:
+        self.lease = lease
+        self.layers = layers
+        self._shard = shard
+        self._compute = compute
+        self._counters = counters
+        self._cache: Cache | None = shard.open_cache(lease.capacity, layers)
+
+    @property
+    def counter(self) -> int:
+        """The compute thread's counter: it moves while anyone's layers are being computed."""
+        return self._compute.counter
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of KV reserved; 0 once freed."""
+        return self._cache.nbytes if self._cache else 0
+
+    def free(self) -> None:
+        """Let the KV go. No step may be running."""
+        self._cache = None
+
+    async def run_ids(
+        self, ids: Sequence[int], position: int, sample: bool, onward: Onward
+    ) -> None:
+        """A step from token ids, at the entry."""
+        shard = self._shard
+        await self._run(lambda: shard.embed(ids), len(ids), position, sample, onward)
+
+    async def run_hidden(
+        self, tensor: WireTensor, position: int, sample: bool, onward: Onward
+    ) -> None:
+        """A step from a neighbour's hidden state, whose dtype and shape are checked.
+
+        Raises BadTensor if a value is not finite, and what `Lease.fill` raises.
+        """
+        shard = self._shard
+        count = tensor.shape[0]
+        await self._run(lambda: shard.from_wire(tensor), count, position, sample, onward)
+
+    async def _run(
+        self,
+        source: Callable[[], torch.Tensor],
+        count: int,
+        position: int,
+        sample: bool,
+        onward: Onward,
+    ) -> None:
+        lease = self.lease.fill(position, count)
+        upto, cache, shard = lease.held, self._cache, self._shard
+        if cache is None:
+            raise trio.ClosedResourceError("the session's memory was freed")
+
+        def work(job: Job) -> tuple[Outcome, float]:
+            started = time.perf_counter()
+            output = shard.forward(source(), cache, position, self.layers, job.advance)
+            outcome = onward.finish(shard, output, upto, sample)
+            return outcome, time.perf_counter() - started
+
+        outcome, seconds = await self._compute.run(work, urgent=count == 1)
+        if count == 1:
+            self._counters.stepped(seconds)
+        self.lease = lease
+        await onward.send(outcome, position, upto, sample)

@@ -1,0 +1,112 @@
+"""musivum, from our side: signed calls over one stream, opened again when it is lost."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+import trio
+
+from p2p.peers import Host
+from p2p.streams import FrameStream
+from tessella.core.addresses import PeerAddress
+from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
+from tessella.core.identity import PURPOSE_TRACKER, Identity
+from tessella.core.ids import ModelId
+from tessella.core.messages import (
+    TRACKER,
+    Accepted,
+    AskPeers,
+    Assigned,
+    Call,
+    Fail,
+    Message,
+    Peers,
+    Signed,
+    seal,
+)
+from tessella.core.peers import PeerRow, decode_rows
+
+MakeMessage = Callable[[], Message]
+
+CONNECT_TIMEOUT = 5.0
+ANSWER_TIMEOUT = 10.0
+NONCE_BYTES = 16
+
+
+class Tracker:
+    """Calls to one musivum. Calls wait for each other; each is bounded by ANSWER_TIMEOUT.
+
+    `aclose` ends the stream.
+    """
+
+    def __init__(self, host: Host, identity: Identity, musivum: PeerAddress) -> None:
+        self._host = host
+        self._identity = identity
+        self._musivum = musivum
+        self._stream: FrameStream | None = None
+        self._turn = trio.Lock()
+
+    async def call(self, message: Message) -> Assigned | Accepted:
+        """Sign a message, send it, and return musivum's answer.
+
+        Raises RemoteFailure with musivum's code if the answer is no, PeerGone if there is none.
+        """
+        answer = await self._ask(lambda: self._signed(message))
+        if not isinstance(answer, Assigned | Accepted):
+            raise OutOfTurn(f"{type(answer).__name__} from musivum for a call")
+        return answer
+
+    async def peers(self, model: ModelId) -> list[PeerRow]:
+        """The nodes of a model, as musivum lists them."""
+        answer = await self._ask(lambda: AskPeers(model))
+        if not isinstance(answer, Peers):
+            raise OutOfTurn(f"{type(answer).__name__} from musivum for a list of peers")
+        return decode_rows(answer.rows)
+
+    async def aclose(self) -> None:
+        """End the stream, if one is open."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.aclose()
+
+    def _signed(self, message: Message) -> Signed:
+        call = Call(
+            peer_id=self._identity.peer_id,
+            created=time.time(),
+            nonce=secrets.token_bytes(NONCE_BYTES),
+            message=seal(message),
+        )
+        payload = seal(call)
+        return Signed(payload, self._identity.sign(PURPOSE_TRACKER, payload))
+
+    async def _ask(self, make: MakeMessage) -> Message:
+        async with self._turn:
+            kept = self._stream is not None
+            try:
+                return await self._ask_once(make())
+            except PeerGone:
+                if not kept:
+                    raise
+            # The stream was from before; musivum may have been restarted since. A nonce is used
+            # once, so the message is made and signed again.
+            return await self._ask_once(make())
+
+    async def _ask_once(self, message: Message) -> Message:
+        stream, self._stream = self._stream, None
+        if stream is None:
+            await self._host.connect(self._musivum, timeout=CONNECT_TIMEOUT)
+            stream = await self._host.open_stream(
+                self._musivum.peer_id, TRACKER, timeout=CONNECT_TIMEOUT
+            )
+        try:
+            await stream.send(message, timeout=ANSWER_TIMEOUT)
+            answer = await stream.receive(ANSWER_TIMEOUT)
+        except BaseException:
+            await stream.reset()
+            raise
+        self._stream = stream
+        if isinstance(answer, Fail):
+            raise RemoteFailure(answer.code, answer.text, retry=answer.retry)
+        return answer

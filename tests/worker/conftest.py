@@ -1,0 +1,215 @@
+"""A whole mesh on the memory network, with a random toy model and its arithmetic inline.
+
+The arithmetic runs in the loop instead of a thread, so that trio's virtual clock stands still
+while it does: time passes only where somebody waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from musivum.app import serve
+from musivum.config import MusivumConfig
+from p2p.testing import MemoryHost, MemoryNetwork
+from tessella.client import Event, ask_status, complete
+from tessella.core.addresses import PeerAddress
+from tessella.core.completions import CompletionRequest
+from tessella.core.identity import Identity
+from tessella.core.ids import ModelId
+from tessella.core.layers import LayerRange
+from tessella.core.messages import Begun, Delta, Done
+from tessella.core.sampling import Sampling
+from tessella.engine.compute import Job
+from tessella.engine.toy import toy_shape, write_toy
+from tessella.engine.weights import contract_hash, open_checkpoint
+from tessella.worker.config import WorkerConfig
+from tessella.worker.node import Ground, run_node
+
+T = TypeVar("T")
+MODEL = ModelId("toy")
+CONTEXT = 256
+CLAIM_MB = 64
+SHAPE = toy_shape(layers=6)
+
+
+class InlineCompute:
+    """Runs work where it is asked for. `pace` seconds of virtual time pass before each job."""
+
+    def __init__(self) -> None:
+        self.counter = 0
+        self.pace = 0.0
+        self.stuck = False
+
+    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+        if self.stuck:
+            await trio.sleep_forever()
+        waited = 0.0
+        while waited < self.pace:
+            await trio.sleep(min(0.5, self.pace - waited))
+            waited += 0.5
+            self.counter += 1
+        await trio.lowlevel.checkpoint()
+        return work(_InlineJob(self))
+
+
+class _InlineJob(Job):
+    def __init__(self, compute: InlineCompute) -> None:
+        self._inline = compute
+
+    def advance(self) -> None:
+        self._inline.counter += 1
+
+
+@dataclass
+class Node:
+    identity: Identity
+    host: MemoryHost
+    compute: InlineCompute
+    stop: trio.Event
+    events: list[dict[str, Any]] = field(default_factory=list)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    @property
+    def address(self) -> PeerAddress:
+        return self.host.address
+
+    def layers(self) -> list[int]:
+        (assigned,) = (e["layer_range"] for e in self.events if e["event"] == "assigned")
+        return assigned
+
+
+@dataclass
+class Mesh:
+    """Nodes, a musivum, and a client, on one network."""
+
+    net: MemoryNetwork
+    weights: Path
+    contract: str
+    nursery: trio.Nursery
+    client: MemoryHost
+    musivum: MemoryHost
+    nodes: list[Node] = field(default_factory=list)
+
+    async def add(self, layers: int, **config: Any) -> Node:
+        """A node that serves the next so many layers; returns when it does."""
+        seed = bytes([len(self.nodes) + 1]) * 32
+        node = await self.nursery.start(self._run, Identity(seed), layers, config)
+        assert isinstance(node, Node)
+        return node
+
+    async def _run(
+        self, identity: Identity, layers: int, config: dict[str, Any], task_status: Any
+    ) -> None:
+        held = sum(node.layers()[1] - node.layers()[0] for node in self.nodes)
+        start = held % SHAPE.layers
+        # A toy layer is a fraction of the megabyte that claims are counted in: name the range.
+        wanted = LayerRange(start, min(start + layers, SHAPE.layers))
+        settings = {"context": CONTEXT, "slots": 2, "prefill_chunk": 8, "layers": wanted, **config}
+        worker = WorkerConfig(
+            musivum=self.musivum.address,
+            model=MODEL,
+            weights=self.weights,
+            claim_mb=CLAIM_MB,
+            device="cpu",
+            **settings,
+        )
+        async with self.net.host(identity) as host:
+            node = Node(identity, host, InlineCompute(), trio.Event())
+            self.nodes.append(node)
+
+            def tell(event: dict[str, Any]) -> None:
+                node.events.append(event)
+                if event["event"] == "ready":
+                    task_status.started(node)
+
+            with node.scope:
+                await run_node(worker, Ground(identity, host, node.compute), node.stop, tell)
+
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        at: Node | None = None,
+        host: MemoryHost | None = None,
+        **sampling: Any,
+    ) -> Answer:
+        """An answer, whole, by the first node unless another is named."""
+        request = CompletionRequest(
+            model=MODEL, prompt=prompt, sampling=Sampling(ignore_eos=True, **sampling)
+        )
+        answer = Answer()
+        peer = (at or self.nodes[0]).address
+        async for event in complete(host or self.client, peer, request):
+            answer.take(event)
+        return answer
+
+    async def status(self, node: Node) -> dict[str, Any]:
+        return await ask_status(self.client, node.address)
+
+
+@dataclass
+class Answer:
+    begun: Begun | None = None
+    ids: list[int] = field(default_factory=list)
+    text: str = ""
+    done: Done | None = None
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Begun):
+            self.begun = event
+        elif isinstance(event, Delta):
+            self.ids.append(event.token_id)
+            self.text += event.text
+        elif isinstance(event, Done):
+            self.done = event
+
+    def chain(self) -> list[tuple[str, int, int]]:
+        assert self.begun is not None
+        return [(s.peer_id, s.layers.start, s.layers.stop) for s in self.begun.chain]
+
+
+@pytest.fixture(scope="session")
+def toy_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("toy")
+    write_toy(path, shape=SHAPE)
+    return path
+
+
+OpenMesh = Callable[..., Any]
+
+
+@pytest.fixture
+def open_mesh(toy_weights: Path) -> OpenMesh:
+    """The way into a mesh. A test that waits takes `autojump_clock` too."""
+    """`async with open_mesh([2, 2, 2]) as mesh`: nodes with claims of so many layers each."""
+
+    @asynccontextmanager
+    async def opened(claims: Sequence[int], **config: Any) -> AsyncIterator[Mesh]:
+        net = MemoryNetwork(latency=0.001)
+        contract = contract_hash(open_checkpoint(toy_weights))
+        settings = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
+        async with (
+            net.host(b"m" * 32) as musivum,
+            net.host(b"c" * 32) as client,
+            trio.open_nursery() as nursery,
+        ):
+            await nursery.start(
+                lambda task_status: serve(
+                    musivum, settings, clock=time.time, task_status=task_status
+                )
+            )
+            mesh = Mesh(net, toy_weights, contract, nursery, client, musivum)
+            for layers in claims:
+                await mesh.add(layers, **config)
+            yield mesh
+            nursery.cancel_scope.cancel()
+
+    return opened
