@@ -1,0 +1,162 @@
+"""One peer on the real network: `open_host` is where libp2p begins.
+
+    async with open_host(identity, listen=["/ip4/0.0.0.0/tcp/4001"]) as host:
+        host.serve("/tessella/status/1", answer, streams=64, per_peer=8)
+        await host.connect(peer, timeout=10)
+
+Everything above speaks frames and our errors; everything below is libp2p, configured in
+`p2p.configuration` and repaired in `p2p.fixes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.host.basic_host import BasicHost
+from libp2p.network.connection.swarm_connection import SwarmConn
+from libp2p.network.swarm import Swarm
+from libp2p.peer.id import ID
+from multiaddr import Multiaddr
+
+from p2p.background import background_tasks
+from p2p.configuration import DEFAULT_LIMITS, HostLimits, safe_host
+from p2p.dialling import SharedDials
+from p2p.fixes import apply_fixes
+from p2p.libp2p_streams import Libp2pStream, negotiate
+from p2p.listening import check_free, expand
+from p2p.peers import Handler
+from p2p.router import Router
+from p2p.streams import FrameStream, frame_stream
+from p2p.translate import translated
+from tessella.core.addresses import PeerAddress
+from tessella.core.errors import LocalError, PeerSilent, PeerUnreachable
+from tessella.core.identity import Identity
+from tessella.core.ids import PeerId
+
+# Leaving waits this long for goodbyes; sockets close whether they were said or not.
+LEAVE_LIMIT = 0.8
+
+
+@asynccontextmanager
+async def open_host(
+    identity: Identity, *, listen: Sequence[str], limits: HostLimits = DEFAULT_LIMITS
+) -> AsyncIterator[Libp2pHost]:
+    """A host that listens on `listen` until the context is left; none means a pure client.
+
+    Raises PortInUse or BadAddress that names the address. If libp2p fails underneath, the body
+    is cancelled and LocalError raised: a node is never left half alive.
+    """
+    apply_fixes()
+    for addr in listen:
+        await check_free(addr)
+    async with background_tasks() as nursery:
+        host = Libp2pHost(identity, safe_host(identity, limits), nursery)
+        nursery.start_soon(host.run, listen)
+        await host.listening.wait()
+        try:
+            yield host
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_LIMIT):
+                await host.leave()
+
+
+class Libp2pHost:
+    """A `p2p.peers.Host` over libp2p. Made by `open_host`."""
+
+    def __init__(self, identity: Identity, below: BasicHost, nursery: trio.Nursery) -> None:
+        self.below = below
+        self.router = Router()
+        self.listening = trio.Event()
+        self._peer_id = identity.peer_id
+        self._swarm = cast("Swarm", below.get_network())
+        self._dials = SharedDials(nursery)
+        self._leaving = False
+
+    @property
+    def address(self) -> PeerAddress:
+        """Who we are, and where others can dial us."""
+        addrs = expand(str(addr) for addr in self.below.get_transport_addrs())
+        return PeerAddress(self._peer_id, addrs)
+
+    def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
+        """Answer a protocol."""
+        self.router.serve(protocol, handler, streams=streams, per_peer=per_peer)
+
+        async def answer(stream: INetStream) -> None:
+            served = frame_stream(Libp2pStream(stream), protocol, opened=False)
+            await self.router.answer(served)
+
+        self.below.set_stream_handler(TProtocol(protocol), answer)
+
+    async def connect(self, peer: PeerAddress, *, timeout: float) -> None:
+        """Be connected to the peer."""
+        if peer.peer_id == self._peer_id:
+            raise PeerUnreachable(f"{peer.peer_id} is this node itself")
+        await trio.lowlevel.checkpoint()
+        if self._live(peer.peer_id) is not None:
+            return
+        with trio.move_on_after(timeout):
+            await self._dials.reach(peer, lambda addr: self._dial(peer.peer_id, addr))
+            return
+        raise PeerUnreachable(f"{peer.peer_id} did not answer within {timeout:g} s")
+
+    async def _dial(self, peer: PeerId, addr: str) -> None:
+        with translated("failed"):
+            await self._swarm._dial_addr_single_attempt(Multiaddr(addr), ID.from_base58(peer))
+
+    async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
+        """A stream of a protocol to a connected peer; one round trip."""
+        conn = self._live(peer)
+        if conn is None:
+            raise PeerUnreachable(f"not connected to {peer}")
+        try:
+            with trio.fail_after(timeout):
+                with translated(peer):
+                    stream = await conn.new_stream()
+                return frame_stream(await negotiate(stream, protocol), protocol, opened=True)
+        except trio.TooSlowError:
+            raise PeerSilent(f"{peer} did not answer within {timeout:g} s") from None
+
+    def connected(self) -> tuple[PeerId, ...]:
+        """The peers a connection is open to."""
+        peers = (PeerId(str(peer)) for peer in self._swarm.connections)
+        return tuple(peer for peer in peers if self._live(peer) is not None)
+
+    async def disconnect(self, peer: PeerId) -> None:
+        """Close the connections to a peer."""
+        async with trio.open_nursery() as nursery:
+            for conn in self._swarm.get_connections(ID.from_base58(peer)):
+                nursery.start_soon(conn.close)
+
+    def _live(self, peer: PeerId) -> SwarmConn | None:
+        for conn in self._swarm.get_connections(ID.from_base58(peer)):
+            if not (conn.is_closed or conn.muxed_conn.is_closed):
+                return cast("SwarmConn", conn)
+        return None
+
+    async def run(self, listen: Sequence[str]) -> None:
+        """Run libp2p until `leave`. Raises LocalError if it ends by itself."""
+        try:
+            async with self.below.run([Multiaddr(addr) for addr in listen]):
+                missing = set(listen) - set(self._swarm.listeners)
+                if missing:
+                    raise LocalError(f"libp2p does not listen on {sorted(missing)}")
+                self.listening.set()
+                await self._swarm.get_manager().wait_finished()
+        except Exception as exc:
+            raise LocalError(f"libp2p failed: {exc!r}") from exc
+        if not self._leaving:
+            raise LocalError("libp2p ended by itself")
+
+    async def leave(self) -> None:
+        """Close all connections at once, then what is below."""
+        self._leaving = True
+        async with trio.open_nursery() as nursery:
+            for conn in self._swarm.get_connections():
+                nursery.start_soon(conn.close)
+        await self.below.close()

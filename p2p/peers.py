@@ -1,0 +1,49 @@
+"""What a peer on a network can do. The real host and the memory network both do it.
+
+A node, musivum and the commands are written against `Host`; which network is below is known only
+where a program starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from p2p.streams import FrameStream
+from tessella.core.addresses import PeerAddress
+from tessella.core.ids import PeerId
+
+Handler = Callable[[FrameStream], Awaitable[None]]
+"""Serves one inbound stream. The router ends the stream when it returns or raises."""
+
+
+class Host(Protocol):
+    """One peer's presence on a network, open for as long as its context manager."""
+
+    @property
+    def address(self) -> PeerAddress:
+        """Who we are, and where others can dial us (wildcards expanded, port 0 resolved)."""
+
+    def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
+        """Answer a protocol. Beyond `streams` in all, or `per_peer` of one peer, a stream is
+        answered with `Fail("too_many_sessions")` and closed: refused, never queued.
+        """
+
+    async def connect(self, peer: PeerAddress, *, timeout: float) -> None:
+        """Be connected to the peer: at once if we are, else by racing its addresses.
+
+        Raises PeerUnreachable that names the peer and what its addresses answered.
+        """
+
+    async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
+        """A stream of a protocol to a connected peer. The caller closes or resets it.
+
+        Raises PeerUnreachable if there is no connection, PeerGone if it ends meanwhile, Refused
+        if the peer does not speak the protocol, PeerSilent if it does not answer in time.
+        """
+
+    def connected(self) -> tuple[PeerId, ...]:
+        """The peers a connection is open to."""
+
+    async def disconnect(self, peer: PeerId) -> None:
+        """Close the connections to a peer. None is no error."""
