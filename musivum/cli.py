@@ -28,6 +28,7 @@ _DEFAULTS = MusivumConfig()
 
 app = typer.Typer(
     add_completion=False,
+    rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="The mesh's bootstrap peer and tracker. It never receives a tensor.",

@@ -101,7 +101,7 @@ class Tracker:
             raise
         except TessellaError as exc:
             logger.info("refused: %s: %s: %s", peer_id, exc.code, exc)
-            return Fail(exc.code, exc.told(), exc.retry)
+            return Fail.of(exc)
         raise OutOfTurn(f"{type(message).__name__} is not what a tracker is asked")
 
     def _called(self, call: Message, peer_id: PeerId) -> Message:

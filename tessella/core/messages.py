@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tessella.core.errors import BadFrame
+from tessella.core.errors import BadFrame, TessellaError
 from tessella.core.fields import from_plain, to_plain
 from tessella.core.frames import pack, unpack
 from tessella.core.ids import ModelId, PeerId, SessionId
@@ -28,6 +28,9 @@ TOKENS = "/tessella/tokens/1"
 COMPLETE = "/tessella/complete/1"
 STATUS = "/tessella/status/1"
 TRACKER = "/musivum/tracker/1"
+
+# A line for a person; four bytes a character still fit a frame's string.
+MAX_FAIL_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,11 @@ class Fail:
     code: str
     text: str
     retry: bool
+
+    @classmethod
+    def of(cls, error: TessellaError) -> Fail:
+        """What a peer is told of an error. A long text is cut: it may quote what was sent."""
+        return cls(error.code, error.told()[:MAX_FAIL_CHARS], error.retry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

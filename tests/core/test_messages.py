@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessella.core import messages as m
-from tessella.core.errors import BadFrame
+from tessella.core.errors import BadFrame, BadRequest
 from tessella.core.frames import MAX_CONTROL_FRAME, NEED, FrameReader, NeedData, pack
 from tessella.core.ids import ModelId, PeerId, SessionId
 from tessella.core.layers import LayerRange
@@ -111,6 +111,12 @@ def test_bytes_of_every_kind_both_ways_whole_and_in_pieces(message: m.Message, g
     assert m.encode(message).hex() == data.hex()
     for size in (1, 3, len(data)):
         assert frames([data[i : i + size] for i in range(0, len(data), size)]) == [message]
+
+
+def test_an_error_that_quotes_a_long_input_still_fits_its_frame() -> None:
+    fail = m.Fail.of(BadRequest("é" * 5000))
+    assert (fail.code, fail.retry) == ("bad_request", False)
+    assert m.decode(m.encode(fail)[4:]) == fail
 
 
 def test_every_kind_has_golden_bytes() -> None:

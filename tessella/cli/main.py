@@ -1,0 +1,53 @@
+"""The command `tessella`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+import tessella
+from tessella.cli.chat import chat
+from tessella.cli.failure import run_program
+from tessella.cli.models import models_app
+from tessella.cli.peers import peers
+from tessella.cli.up import up
+
+PROGRAM = "tessella"
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Run one language model on many machines, each holding a range of its layers.",
+)
+app.command()(up)
+app.command()(chat)
+app.command()(peers)
+app.add_typer(models_app, name="models")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{PROGRAM} {tessella.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Every command prints its answer on stdout and its story on stderr."""
+
+
+def run(args: Sequence[str] | None = None) -> NoReturn:
+    """The program: `args`, or the command line."""
+    run_program(app, PROGRAM, args)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,134 @@
+"""The command `tessella-worker`: one node, and what its operator wants to know beforehand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeVar
+
+import typer
+
+from tessella.catalogue import require_model
+from tessella.cli.failure import run_program
+from tessella.cli.keys import DEFAULT_KEY, KeyOption, keys_app
+from tessella.cli.node import Manners, serve
+from tessella.cli.options import MusivumOption
+from tessella.cli.plan import plan
+from tessella.cli.planning import dtype_of
+from tessella.cli.signals import run_command
+from tessella.core.addresses import check_addr, parse_peer
+from tessella.core.errors import BadConfig
+from tessella.core.ids import ModelId
+from tessella.core.layers import LayerRange
+from tessella.keys import load_or_create_key
+from tessella.worker.config import WorkerConfig
+
+PROGRAM = "tessella-worker"
+T = TypeVar("T")
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A node of the mesh: it holds a range of a model's layers, and serves it.",
+)
+app.add_typer(keys_app, name="keys")
+app.command()(plan)
+
+
+@app.callback(invoke_without_command=True)
+def node(  # noqa: PLR0913 - typer makes a flag of each parameter
+    context: typer.Context,
+    musivum: MusivumOption = None,
+    model: Annotated[str | None, typer.Option(help="The name it is served under.")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="GGUF file or HuggingFace directory. [default: --model]"),
+    ] = None,
+    claim_mb: Annotated[int | None, typer.Option(help="Memory for layers and KV, in MB.")] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="May be repeated. [default: all, port 9080]"),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="START:STOP", help="Insist on a range.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, metal or cpu. [default: best]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="f32, f16 or bf16.")] = None,
+    context_size: Annotated[
+        int | None, typer.Option("--context", help="Positions of a session.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(help="Sessions the claim is sized for.")] = None,
+    hop_timeout: Annotated[
+        float | None, typer.Option(help="Seconds without progress that count as silence.")
+    ] = None,
+    key: KeyOption = DEFAULT_KEY,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Events as JSON lines on stdout.")
+    ] = False,
+    until_stdin_closes: Annotated[
+        bool,
+        typer.Option("--until-stdin-closes", help="End with whoever holds the other end of stdin."),
+    ] = False,
+    join_after_stdin: Annotated[bool, typer.Option("--join-after-stdin", hidden=True)] = False,
+) -> None:
+    """Join a mesh and serve, until Ctrl-C or SIGTERM; then say goodbye, and exit 0."""
+    if context.invoked_subcommand is not None:
+        return
+    given = {
+        "listen": tuple(map(check_addr, listen)) if listen else None,
+        "layers": _range(layers),
+        "device": device,
+        "dtype": dtype_of(dtype),
+        "context": context_size,
+        "slots": slots,
+        "hop_timeout": hop_timeout,
+    }
+    name, path = _model(model, weights)
+    config = WorkerConfig(
+        musivum=parse_peer(_required(musivum, "--musivum MULTIADDR, or TESSELLA_MUSIVUM")),
+        model=name,
+        weights=path,
+        claim_mb=_required(claim_mb, "--claim-mb MB; `tessella-worker plan` tells what it buys"),
+        **{key: value for key, value in given.items() if value is not None},  # type: ignore[arg-type]
+    )
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("libp2p").setLevel(logging.WARNING)
+    identity = load_or_create_key(key.expanduser())
+    manners = Manners(
+        as_json=as_json,
+        until_stdin_closes=until_stdin_closes,
+        join_after_stdin=join_after_stdin,
+    )
+    run_command(partial(serve, config, identity, manners))
+
+
+def _required(value: T | None, flag: str) -> T:
+    if value is None or value == "":
+        raise BadConfig(f"a node needs {flag}")
+    return value
+
+
+def _model(name: str | None, weights: str | None) -> tuple[ModelId, Path]:
+    """The name to serve under, and the files: each may be told by the other."""
+    wanted = _required(weights or name, "--model NAME, or --weights PATH")
+    found = require_model(wanted)
+    return ModelId(name) if name and weights else found.name, found.path
+
+
+def _range(text: str | None) -> LayerRange | None:
+    try:
+        return None if text is None else LayerRange.parse(text)
+    except ValueError as exc:
+        raise BadConfig(f"--layers: {exc}") from None
+
+
+def run(args: Sequence[str] | None = None) -> NoReturn:
+    """The program: `args`, or the command line."""
+    run_program(app, PROGRAM, args)
+
+
+if __name__ == "__main__":
+    run()
