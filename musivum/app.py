@@ -12,6 +12,7 @@ from musivum.probes import Probes
 from musivum.roster import Roster
 from musivum.status import StatusPage
 from musivum.tracker import Clock, Tracker
+from p2p.dht import DhtSettings, open_dht
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
 from tessella.core.messages import STATUS, TRACKER
@@ -44,16 +45,18 @@ async def serve(
     roster = Roster(config)
     probes = Probes(host, roster)
     tracker = Tracker(config, roster, probes, clock=clock)
-    page = StatusPage(host.address, roster, tracker, started=trio.current_time())
-    async with trio.open_nursery() as nursery:
+    page = StatusPage(host, roster, tracker, started=trio.current_time())
+    swarm = DhtSettings(bootstrap=config.bootstrap, snapshot=config.snapshot)
+    async with open_dht(host, settings=swarm, clock=clock), trio.open_nursery() as nursery:
         nursery.start_soon(probes.run)
         nursery.start_soon(_expire_silent, host, roster)
-        host.serve(
-            TRACKER,
-            tracker.answer,
-            streams=TRACKER_STREAMS,
-            per_peer=TRACKER_STREAMS_PER_PEER,
-        )
+        if not config.bootstrap_only:
+            host.serve(
+                TRACKER,
+                tracker.answer,
+                streams=TRACKER_STREAMS,
+                per_peer=TRACKER_STREAMS_PER_PEER,
+            )
         host.serve(STATUS, page.answer, streams=STATUS_STREAMS, per_peer=STATUS_STREAMS_PER_PEER)
         task_status.started(host.address)
 

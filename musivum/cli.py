@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +18,8 @@ import trio
 import typer
 
 from musivum.app import serve as serve_host
-from musivum.config import DEFAULT_DATA, DEFAULT_PORT, MusivumConfig
-from tessella.core.addresses import PeerAddress, check_addr
+from musivum.config import DEFAULT_DATA, DEFAULT_PORT, PEERS_NAME, MusivumConfig
+from tessella.core.addresses import PeerAddress, check_addr, parse_peer
 from tessella.core.errors import EXIT_ERROR, BadAddress, TessellaError, exit_code
 from tessella.core.identity import Identity
 from tessella.keys import load_or_create_key
@@ -52,6 +53,14 @@ def serve(
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the identity is kept; made if missing.")
     ] = DEFAULT_DATA,
+    bootstrap_only: Annotated[
+        bool,
+        typer.Option("--bootstrap-only", help="Only help peers of the swarm find each other."),
+    ] = False,
+    bootstrap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MULTIADDR", help="Another bootstrap peer; may be repeated."),
+    ] = None,
     min_vram_mb: Annotated[
         int, typer.Option(metavar="MB", help="No node may claim less; 0 lets tiny models be split.")
     ] = _DEFAULTS.min_vram_mb,
@@ -68,7 +77,14 @@ def serve(
     """Run a musivum until it is told to stop (Ctrl-C, SIGTERM). Exit 0 then."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     listen = tuple(map(listen_addr, p2p)) if p2p else _DEFAULTS.listen
-    config = MusivumConfig(listen=listen, data=data, min_vram_mb=min_vram_mb)
+    config = MusivumConfig(
+        listen=listen,
+        data=data,
+        bootstrap_only=bootstrap_only,
+        bootstrap=tuple(map(parse_peer, bootstrap or ())),
+        snapshot=data.expanduser() / PEERS_NAME,
+        min_vram_mb=min_vram_mb,
+    )
     identity = load_or_create_key(config.key_path)
     trio.run(_serve, config, identity, json_lines, until_stdin_closes)
 
@@ -96,20 +112,25 @@ async def _serve(
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         # libp2p takes a second to import, and neither --help nor a wrong flag needs it.
-        from p2p.configuration import HostLimits
+        from p2p.configuration import MUSIVUM_LIMITS
         from p2p.host import open_host
+        from p2p.supervisor import supervise
 
-        limits = HostLimits(connections=config.max_connections)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signal, signals, nursery.cancel_scope)
-            if until_stdin_closes:
-                nursery.start_soon(_stop_with_stdin, nursery.cancel_scope)
+        limits = replace(MUSIVUM_LIMITS, connections=config.max_connections)
+
+        async def once() -> None:
             async with (
                 open_host(identity, listen=config.listen, limits=limits) as host,
                 trio.open_nursery() as serving,
             ):
                 program = partial(serve_host, host, config, clock=time.time)
                 _say_ready(await serving.start(program), json_lines)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signal, signals, nursery.cancel_scope)
+            if until_stdin_closes:
+                nursery.start_soon(_stop_with_stdin, nursery.cancel_scope)
+            await supervise(once)
 
 
 def _say_ready(address: PeerAddress, json_lines: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessella.core.addresses import check_addr
+from tessella.core.addresses import PeerAddress, check_addr
 from tessella.core.errors import BadConfig
 from tessella.core.peers import MAX_ROWS
 from tessella.core.plan import MIN_VRAM_MB, USABLE_VRAM_PCT
@@ -13,6 +13,7 @@ from tessella.core.plan import MIN_VRAM_MB, USABLE_VRAM_PCT
 DEFAULT_PORT = 4001
 DEFAULT_DATA = Path("~/.musivum")
 KEY_NAME = "musivum.key"
+PEERS_NAME = "peers.json"
 
 # Shorter beats are a load test; longer ones leave a dead node listed for a quarter of an hour.
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.1, 300.0
@@ -30,6 +31,15 @@ class MusivumConfig:
 
     key: Path | None = None
     """The identity file, 32 bytes, mode 0600. None is `musivum.key` in `data`."""
+
+    bootstrap_only: bool = False
+    """Whether it only is where peers of the swarm find each other: no tracker, no rows."""
+
+    bootstrap: tuple[PeerAddress, ...] = ()
+    """Other bootstrap peers of the same swarm."""
+
+    snapshot: Path | None = None
+    """Where the peers of the swarm are kept between runs; None keeps none."""
 
     min_vram_mb: int = MIN_VRAM_MB
     """No node may claim less, in MB. 0 lets tiny models be split; at least 0."""

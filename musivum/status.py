@@ -15,11 +15,11 @@ import trio
 
 from musivum.roster import Node, Roster
 from musivum.tracker import Tracker
+from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella import __version__
-from tessella.core.addresses import PeerAddress
 from tessella.core.errors import OutOfTurn, PeerClosed, PeerSilent
-from tessella.core.messages import STATUS, TRACKER, AskStatus, Status
+from tessella.core.messages import AskStatus, Status
 from tessella.core.plan import claim_for
 from tessella.core.route import coverage
 
@@ -33,7 +33,7 @@ MAX_MODELS = 500
 class StatusPage:
     """The facts a document is made of, and the handler that answers with it."""
 
-    address: PeerAddress
+    host: Host
     roster: Roster
     tracker: Tracker
     started: float
@@ -59,10 +59,10 @@ class StatusPage:
         return {
             "role": "musivum",
             "version": __version__,
-            "peer_id": self.address.peer_id,
-            "addrs": list(self.address.full()),
+            "peer_id": self.host.address.peer_id,
+            "addrs": list(self.host.address.full()),
             "uptime_seconds": round(trio.current_time() - self.started, 3),
-            "protocols": [STATUS, TRACKER],
+            "protocols": sorted(self.host.protocols),
             "nodes": {"total": len(nodes), "by_status": dict(sorted(by_status.items()))},
             "models": _models(nodes),
             "frames": {

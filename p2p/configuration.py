@@ -7,6 +7,7 @@ QUIC (its 0.8.1 lets anyone claim any peer id), and everything that dials by its
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from libp2p import new_host
@@ -25,7 +26,9 @@ from libp2p.transport.tcp.tcp import TCP
 from multiaddr import Multiaddr
 
 from p2p.fixes.handlers import guard_handlers
-from p2p.listening import expand
+from p2p.fixes.inbound import set_gate
+from p2p.gates import DEFAULT_INBOUND, Gate, InboundLimits, exempting
+from p2p.listening import EVERYWHERE, Announcement
 from p2p.yamux.connection import YamuxConnection
 from tessella.core.identity import Identity
 
@@ -40,22 +43,32 @@ CONNECTIONS_PER_PEER = 4
 class HostLimits:
     """What strangers can make one host hold, and for how long."""
 
-    connections: int = 512
+    connections: int = 256
     """In all, both ways; one is a socket, four tasks and up to 64 MiB of windows."""
     negotiation_seconds: float = 10.0
     """From the first byte of a stream to the name of its protocol."""
     upgrade_seconds: float = 3.0
     """From the accepted socket to an authenticated peer."""
+    inbound: InboundLimits = DEFAULT_INBOUND
+    """What who connects to us may use, by address and in all."""
 
 
-DEFAULT_LIMITS = HostLimits()
+# A node talks to its neighbours, its clients and musivum.
+WORKER_LIMITS = HostLimits()
+# musivum keeps a connection to each node, one descriptor each: see `ulimit -n`.
+MUSIVUM_LIMITS = HostLimits(connections=12_000)
+# A client listens nowhere.
+CLIENT_LIMITS = HostLimits(connections=64)
+DEFAULT_LIMITS = WORKER_LIMITS
 
 
 async def _nothing() -> None:
     """Dial nobody."""
 
 
-def safe_host(identity: Identity, limits: HostLimits) -> BasicHost:
+def safe_host(
+    identity: Identity, limits: HostLimits, announcement: Announcement = EVERYWHERE
+) -> BasicHost:
     """A host that is not running yet. `p2p.fixes` must have been applied."""
     private = Ed25519PrivateKey.from_bytes(identity.seed)
     keys = KeyPair(private, private.get_public_key())
@@ -68,7 +81,7 @@ def safe_host(identity: Identity, limits: HostLimits) -> BasicHost:
             transports=[TCP()],
             peerstore_opt=PeerStore(max_records=STORED_PEERS, max_peers=STORED_PEERS),
             connection_config=_connections(limits),
-            addrs_factory=_advertised,
+            addrs_factory=partial(_advertised, announcement),
             disable_identify_address_discovery=True,
         ),
     )
@@ -77,6 +90,8 @@ def safe_host(identity: Identity, limits: HostLimits) -> BasicHost:
     swarm.set_resource_manager(None)
     swarm.retry_config = RetryConfig(max_retries=0)
     swarm.auto_connector.maybe_connect = _nothing  # type: ignore[method-assign]
+    inbound = exempting(limits.inbound, announcement.allow_private)
+    set_gate(swarm, Gate(inbound, limits.connections))
     guard_handlers(host)
     return host
 
@@ -95,5 +110,6 @@ def _connections(limits: HostLimits) -> ConnectionConfig:
     )
 
 
-def _advertised(candidates: list[Multiaddr]) -> list[Multiaddr]:
-    return [Multiaddr(addr) for addr in expand(str(candidate) for candidate in candidates)]
+def _advertised(announcement: Announcement, candidates: list[Multiaddr]) -> list[Multiaddr]:
+    bound = (str(candidate) for candidate in candidates)
+    return [Multiaddr(addr) for addr in announcement.of(bound)]

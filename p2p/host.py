@@ -28,13 +28,14 @@ from p2p.configuration import DEFAULT_LIMITS, HostLimits, safe_host
 from p2p.dialling import SharedDials
 from p2p.fixes import apply_fixes
 from p2p.libp2p_streams import Libp2pStream, negotiate
-from p2p.listening import check_free, expand
-from p2p.peers import Handler
+from p2p.listening import EVERYWHERE, Announcement, check_free
+from p2p.peers import BytesHandler, Handler
 from p2p.router import Router
-from p2p.streams import FrameStream, frame_stream
+from p2p.streams import ByteStream, FrameStream, frame_stream
+from p2p.supervisor import HostDied
 from p2p.translate import translated
-from tessella.core.addresses import PeerAddress
-from tessella.core.errors import LocalError, PeerSilent, PeerUnreachable
+from tessella.core.addresses import Cidr, PeerAddress
+from tessella.core.errors import BadAddress, PeerSilent, PeerUnreachable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 
@@ -44,22 +45,39 @@ LEAVE_LIMIT = 0.8
 
 @asynccontextmanager
 async def open_host(
-    identity: Identity, *, listen: Sequence[str], limits: HostLimits = DEFAULT_LIMITS
+    identity: Identity,
+    *,
+    listen: Sequence[str],
+    limits: HostLimits = DEFAULT_LIMITS,
+    announce: Sequence[str] = (),
+    allow_private: bool | tuple[Cidr, ...] = True,
 ) -> AsyncIterator[Libp2pHost]:
     """A host that listens on `listen` until the context is left; none means a pure client.
 
-    Raises PortInUse or BadAddress that names the address. If libp2p fails underneath, the body
-    is cancelled and LocalError raised: a node is never left half alive.
+    Others are told `announce` first, then those of this machine's addresses that are listened on
+    and public, or allowed; see `p2p.listening.Announcement`.
+
+    Raises PortInUse or BadAddress that names the address, also where nothing is left to tell. If
+    libp2p fails underneath, the body is cancelled and HostDied raised: a node is never left half
+    alive; `p2p.supervisor` starts it again.
     """
     apply_fixes()
+    announcement = Announcement(tuple(announce), allow_private)
     for addr in listen:
         await check_free(addr)
     async with background_tasks() as nursery:
-        host = Libp2pHost(identity, safe_host(identity, limits), nursery)
+        below = safe_host(identity, limits, announcement)
+        host = Libp2pHost(identity, below, nursery, announcement)
         nursery.start_soon(host.run, listen)
         await host.listening.wait()
         try:
+            announcement.refuse_unreachable(map(str, below.get_transport_addrs()))
             yield host
+        except Exception as exc:
+            # What fails on a host because it died may be noticed before its death is.
+            if host.died:
+                raise HostDied(f"libp2p ended by itself: {_first_line(exc)}") from exc
+            raise
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LEAVE_LIMIT):
                 await host.leave()
@@ -68,28 +86,55 @@ async def open_host(
 class Libp2pHost:
     """A `p2p.peers.Host` over libp2p. Made by `open_host`."""
 
-    def __init__(self, identity: Identity, below: BasicHost, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        below: BasicHost,
+        nursery: trio.Nursery,
+        announcement: Announcement = EVERYWHERE,
+    ) -> None:
         self.below = below
         self.router = Router()
         self.listening = trio.Event()
         self._peer_id = identity.peer_id
         self._swarm = cast("Swarm", below.get_network())
         self._dials = SharedDials(nursery)
+        self._announcement = announcement
         self._leaving = False
+
+    @property
+    def died(self) -> bool:
+        """Whether libp2p ended, or is about to, and nobody asked it to."""
+        return not self._leaving and self._swarm.get_manager().is_cancelled
 
     @property
     def address(self) -> PeerAddress:
         """Who we are, and where others can dial us."""
-        addrs = expand(str(addr) for addr in self.below.get_transport_addrs())
+        addrs = self._announcement.of(str(addr) for addr in self.below.get_transport_addrs())
         return PeerAddress(self._peer_id, addrs)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What is served here."""
+        return self.router.protocols
 
     def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
         """Answer a protocol."""
         self.router.serve(protocol, handler, streams=streams, per_peer=per_peer)
+        self._accept(protocol)
 
+    def serve_bytes(
+        self, protocol: str, handler: BytesHandler, *, streams: int, per_peer: int
+    ) -> None:
+        """Answer a protocol that is not of our frames."""
+        self.router.serve_bytes(protocol, handler, streams=streams, per_peer=per_peer)
+        self._accept(protocol)
+
+    def _accept(self, protocol: str) -> None:
         async def answer(stream: INetStream) -> None:
-            served = frame_stream(Libp2pStream(stream), protocol, opened=False)
-            await self.router.answer(served)
+            served = Libp2pStream(stream)
+            served.serve()
+            await self.router.accept(protocol, served)
 
         self.below.set_stream_handler(TProtocol(protocol), answer)
 
@@ -111,6 +156,11 @@ class Libp2pHost:
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
         """A stream of a protocol to a connected peer; one round trip."""
+        opened = await self.open_bytes(peer, protocol, timeout=timeout)
+        return frame_stream(opened, protocol, opened=True)
+
+    async def open_bytes(self, peer: PeerId, protocol: str, *, timeout: float) -> ByteStream:
+        """The same, without frames."""
         conn = self._live(peer)
         if conn is None:
             raise PeerUnreachable(f"not connected to {peer}")
@@ -118,7 +168,7 @@ class Libp2pHost:
             with trio.fail_after(timeout):
                 with translated(peer):
                     stream = await conn.new_stream()
-                return frame_stream(await negotiate(stream, protocol), protocol, opened=True)
+                return await negotiate(stream, protocol)
         except trio.TooSlowError:
             raise PeerSilent(f"{peer} did not answer within {timeout:g} s") from None
 
@@ -140,18 +190,24 @@ class Libp2pHost:
         return None
 
     async def run(self, listen: Sequence[str]) -> None:
-        """Run libp2p until `leave`. Raises LocalError if it ends by itself."""
+        """Run libp2p until `leave`. Raises HostDied if it ends by itself."""
         try:
             async with self.below.run([Multiaddr(addr) for addr in listen]):
                 missing = set(listen) - set(self._swarm.listeners)
                 if missing:
-                    raise LocalError(f"libp2p does not listen on {sorted(missing)}")
+                    raise BadAddress(f"libp2p does not listen on {sorted(missing)}")
                 self.listening.set()
                 await self._swarm.get_manager().wait_finished()
-        except Exception as exc:
-            raise LocalError(f"libp2p failed: {exc!r}") from exc
+        except BaseException as exc:
+            failed = _without_cancellations(exc)
+            if failed is None:
+                raise
+            refused = _refused(failed)
+            if refused is not None:
+                raise refused from None
+            raise HostDied(f"libp2p failed: {_first_line(failed)}") from exc
         if not self._leaving:
-            raise LocalError("libp2p ended by itself")
+            raise HostDied("libp2p ended by itself")
 
     async def leave(self) -> None:
         """Close all connections at once, then what is below."""
@@ -160,3 +216,22 @@ class Libp2pHost:
             for conn in self._swarm.get_connections():
                 nursery.start_soon(conn.close)
         await self.below.close()
+
+
+def _without_cancellations(raised: BaseException) -> Exception | None:
+    """What went wrong, also where it was cancelled at the same moment."""
+    if isinstance(raised, BaseExceptionGroup):
+        return raised.split(Exception)[0]
+    return raised if isinstance(raised, Exception) else None
+
+
+def _refused(raised: BaseException) -> BadAddress | None:
+    if isinstance(raised, BaseExceptionGroup):
+        return next(filter(None, map(_refused, raised.exceptions)), None)
+    return raised if isinstance(raised, BadAddress) else None
+
+
+def _first_line(raised: BaseException) -> str:
+    while isinstance(raised, BaseExceptionGroup):
+        raised = raised.exceptions[0]
+    return repr(raised).partition("\n")[0]

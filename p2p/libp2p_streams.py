@@ -32,6 +32,10 @@ class Libp2pStream:
         self._stream = stream
         self._muxed = muxed
 
+    def serve(self) -> None:
+        """A protocol has a quota for this stream: it stops being one of the unserved."""
+        self._muxed.serve()
+
     @property
     def idle(self) -> bool:
         """Open both ways, and nothing to read."""

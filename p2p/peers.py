@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from p2p.streams import FrameStream
+from p2p.streams import ByteStream, FrameStream
 from tessella.core.addresses import PeerAddress
 from tessella.core.ids import PeerId
 
 Handler = Callable[[FrameStream], Awaitable[None]]
 """Serves one inbound stream. The router ends the stream when it returns or raises."""
+
+BytesHandler = Callable[[ByteStream], Awaitable[None]]
+"""The same for a protocol that is not of our frames."""
 
 
 class Host(Protocol):
@@ -24,10 +27,19 @@ class Host(Protocol):
     def address(self) -> PeerAddress:
         """Who we are, and where others can dial us (wildcards expanded, port 0 resolved)."""
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What it serves, in the order in which that began."""
+
     def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
         """Answer a protocol. Beyond `streams` in all, or `per_peer` of one peer, a stream is
         answered with `Fail("too_many_sessions")` and closed: refused, never queued.
         """
+
+    def serve_bytes(
+        self, protocol: str, handler: BytesHandler, *, streams: int, per_peer: int
+    ) -> None:
+        """Answer a protocol that is not of our frames. Beyond the quotas a stream is reset."""
 
     async def connect(self, peer: PeerAddress, *, timeout: float) -> None:
         """Be connected to the peer: at once if we are, else by racing its addresses.
@@ -41,6 +53,9 @@ class Host(Protocol):
         Raises PeerUnreachable if there is no connection, PeerGone if it ends meanwhile, Refused
         if the peer does not speak the protocol, PeerSilent if it does not answer in time.
         """
+
+    async def open_bytes(self, peer: PeerId, protocol: str, *, timeout: float) -> ByteStream:
+        """As `open_stream`, for a protocol that is not of our frames."""
 
     def connected(self) -> tuple[PeerId, ...]:
         """The peers a connection is open to."""

@@ -4,19 +4,25 @@ Both hosts hand every inbound stream to `Router.answer`, which never raises: a h
 raises must cost its own stream and nothing else (libp2p would take the whole node down).
 
     the handler returns             the stream is finished in order
-    a TessellaError                 Fail(code, told(), retry), then finished
+    a TessellaError                 Fail.of(error), then finished
       a RemoteError among them      Fail, then reset: the peer broke a rule
     anything else                   a bug of ours: logged, Fail("internal_error"), reset
+
+A handler of bytes has no frame to say Fail in: whatever it raises resets its stream.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from p2p.peers import Handler
-from p2p.streams import FrameStream
+import trio
+
+from p2p.peers import BytesHandler, Handler
+from p2p.streams import CLOSE_TIMEOUT, ByteStream, FrameStream, frame_stream
 from tessella.core.errors import (
     LocalError,
     PeerGone,
@@ -25,17 +31,21 @@ from tessella.core.errors import (
     TooManySessions,
 )
 from tessella.core.ids import PeerId
-from tessella.core.messages import Fail
+from tessella.core.messages import HOP, TOKENS, Fail
 
 logger = logging.getLogger(__name__)
 
+# Streams of one peer over all protocols, but for those that `max_sessions` bounds.
+MAX_PER_PEER = 64
+_BOUNDED_BY_SESSIONS = frozenset({HOP, TOKENS})
 # A peer that does not read what went wrong is not waited for.
 FAIL_TIMEOUT = 5.0
 
 
 @dataclass(slots=True)
 class _Route:
-    handler: Handler
+    handler: Handler | None
+    bytes_handler: BytesHandler | None
     streams: int
     per_peer: int
     open: Counter[PeerId] = field(default_factory=Counter)
@@ -46,6 +56,16 @@ class _Route:
         if self.open.total() >= self.streams:
             return TooManySessions(f"all {self.streams} streams are in use here")
         return None
+
+    @contextmanager
+    def counted(self, peer: PeerId) -> Iterator[None]:
+        self.open[peer] += 1
+        try:
+            yield
+        finally:
+            self.open[peer] -= 1
+            if not self.open[peer]:
+                del self.open[peer]
 
 
 class Router:
@@ -61,24 +81,48 @@ class Router:
 
     def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
         """Answer a protocol; see `p2p.peers.Host.serve`. Raises LocalError if it is served."""
+        self._add(protocol, _Route(handler, None, streams, per_peer))
+
+    def serve_bytes(
+        self, protocol: str, handler: BytesHandler, *, streams: int, per_peer: int
+    ) -> None:
+        """Answer a protocol that is not of our frames. Raises LocalError if it is served."""
+        self._add(protocol, _Route(None, handler, streams, per_peer))
+
+    def _add(self, protocol: str, route: _Route) -> None:
         if protocol in self._routes:
             raise LocalError(f"{protocol} is served twice")
-        self._routes[protocol] = _Route(handler, streams, per_peer)
+        self._routes[protocol] = route
+
+    def _refusal(self, route: _Route, protocol: str, peer: PeerId) -> TooManySessions | None:
+        if protocol not in _BOUNDED_BY_SESSIONS and self._open_of(peer) >= MAX_PER_PEER:
+            return TooManySessions(f"{MAX_PER_PEER} streams of one peer are open here")
+        return route.refusal(peer)
+
+    def _open_of(self, peer: PeerId) -> int:
+        routes = self._routes.items()
+        return sum(each.open[peer] for name, each in routes if name not in _BOUNDED_BY_SESSIONS)
+
+    async def accept(self, protocol: str, stream: ByteStream) -> None:
+        """Serve one inbound stream of a protocol to its end. Raises only a cancellation."""
+        route = self._routes[protocol]
+        if route.bytes_handler is None:
+            await self.answer(frame_stream(stream, protocol, opened=False))
+        elif self._refusal(route, protocol, stream.peer_id) is not None:
+            await stream.reset()
+        else:
+            with route.counted(stream.peer_id):
+                await _handle_bytes(route.bytes_handler, stream, protocol)
 
     async def answer(self, stream: FrameStream) -> None:
-        """Serve one inbound stream to its end. Raises nothing but a cancellation."""
+        """`accept`, for one that is a stream of frames already."""
         route = self._routes[stream.protocol]
-        refusal = route.refusal(stream.peer_id)
-        if refusal is not None:
-            await _end_with(stream, refusal)
+        refusal = self._refusal(route, stream.protocol, stream.peer_id)
+        if refusal is not None or route.handler is None:
+            await _end_with(stream, refusal or LocalError(f"no frames on {stream.protocol}"))
             return
-        route.open[stream.peer_id] += 1
-        try:
+        with route.counted(stream.peer_id):
             await _handle(route.handler, stream)
-        finally:
-            route.open[stream.peer_id] -= 1
-            if not route.open[stream.peer_id]:
-                del route.open[stream.peer_id]
 
 
 async def _handle(handler: Handler, stream: FrameStream) -> None:
@@ -94,7 +138,26 @@ async def _handle(handler: Handler, stream: FrameStream) -> None:
         await stream.aclose()
 
 
-def _log_bugs(raised: BaseException, stream: FrameStream) -> None:
+async def _handle_bytes(handler: BytesHandler, stream: ByteStream, protocol: str) -> None:
+    named = f"{protocol}, {stream.peer_id}"
+    finished = False
+    try:
+        await handler(stream)
+        with trio.move_on_after(CLOSE_TIMEOUT):
+            await stream.aclose()
+            finished = True
+    except Exception as exc:  # noqa: BLE001 - whatever a handler raises ends its stream only
+        _reason(exc, named)
+    except BaseException as exc:  # noqa: BLE001 - a cancellation, maybe beside errors: we leave
+        _log_bugs(exc, named)
+        raise _only_cancelled(exc) from None
+    finally:
+        if not finished:
+            with trio.CancelScope(shield=True):
+                await stream.reset()
+
+
+def _log_bugs(raised: BaseException, stream: FrameStream | str) -> None:
     bugs = [leaf for leaf in _leaves(raised) if isinstance(leaf, Exception)]
     if any(not isinstance(leaf, TessellaError) or isinstance(leaf, LocalError) for leaf in bugs):
         logger.error("a handler failed while it was cancelled: %s", stream, exc_info=raised)
@@ -108,7 +171,7 @@ def _only_cancelled(raised: BaseException) -> BaseException:
     return rest or raised
 
 
-def _reason(raised: Exception, stream: FrameStream) -> TessellaError:
+def _reason(raised: Exception, stream: FrameStream | str) -> TessellaError:
     """What the peer is told: the first error, if all that was raised is of our tree."""
     leaves = list(_leaves(raised))
     ours = [leaf for leaf in leaves if isinstance(leaf, TessellaError)]
@@ -127,7 +190,7 @@ def _leaves(raised: BaseException) -> list[BaseException]:
 
 async def _end_with(stream: FrameStream, error: TessellaError) -> None:
     try:
-        await stream.send(Fail(error.code, error.told(), error.retry), timeout=FAIL_TIMEOUT)
+        await stream.send(Fail.of(error), timeout=FAIL_TIMEOUT)
     except (PeerGone, LocalError):
         # The peer is gone, or the handler ended the stream itself: there is nobody to tell.
         await stream.reset()

@@ -19,9 +19,9 @@ import trio
 
 from p2p.background import background_tasks
 from p2p.memory import Wire, stream_pair
-from p2p.peers import Handler
+from p2p.peers import BytesHandler, Handler
 from p2p.router import Router
-from p2p.streams import FrameStream, frame_stream
+from p2p.streams import ByteStream, FrameStream, frame_stream
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import (
     LocalError,
@@ -142,16 +142,27 @@ class MemoryHost:
         self.nursery = nursery
         self._net = net
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """What is served here."""
+        return self.router.protocols
+
     def serve(self, protocol: str, handler: Handler, *, streams: int, per_peer: int) -> None:
         """Answer a protocol."""
         self.router.serve(protocol, handler, streams=streams, per_peer=per_peer)
+
+    def serve_bytes(
+        self, protocol: str, handler: BytesHandler, *, streams: int, per_peer: int
+    ) -> None:
+        """Answer a protocol that is not of our frames."""
+        self.router.serve_bytes(protocol, handler, streams=streams, per_peer=per_peer)
 
     async def connect(self, peer: PeerAddress, *, timeout: float) -> None:
         """Be connected to the peer."""
         if peer.peer_id == self.address.peer_id:
             raise PeerUnreachable(f"{peer.peer_id} is this node itself")
         await trio.lowlevel.checkpoint()
-        if peer.peer_id in self.connected():
+        if self._net.wire(self.address.peer_id, peer.peer_id) is not None:
             return
         with trio.move_on_after(timeout):
             await self._net.dial(self.address.peer_id, peer)
@@ -160,6 +171,11 @@ class MemoryHost:
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
         """A stream to a connected peer; one round trip."""
+        opened = await self.open_bytes(peer, protocol, timeout=timeout)
+        return frame_stream(opened, protocol, opened=True)
+
+    async def open_bytes(self, peer: PeerId, protocol: str, *, timeout: float) -> ByteStream:
+        """The same, without frames."""
         wire = self._net.wire(self.address.peer_id, peer)
         if wire is None:
             raise PeerUnreachable(f"not connected to {peer}")
@@ -174,9 +190,8 @@ class MemoryHost:
         if protocol not in remote.router.protocols:
             raise Refused(f"{peer} does not speak {protocol}")
         near, far = stream_pair(wire, self.address.peer_id, peer)
-        served = frame_stream(far, protocol, opened=False)
-        remote.nursery.start_soon(remote.router.answer, served)
-        return frame_stream(near, protocol, opened=True)
+        remote.nursery.start_soon(remote.router.accept, protocol, far)
+        return near
 
     def connected(self) -> tuple[PeerId, ...]:
         """The peers a connection is open to."""

@@ -9,15 +9,23 @@ async with open_host(Identity(os.urandom(32)), listen=[]) as host:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from p2p.dht import DhtMode, DhtSettings, open_dht
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
 from tessella.core.completions import CompletionRequest
-from tessella.core.errors import BadFrame, OutOfTurn, RemoteFailure
+from tessella.core.errors import (
+    BadFrame,
+    OutOfTurn,
+    PeerClosed,
+    PeerReset,
+    PeerUnreachable,
+    RemoteFailure,
+)
 from tessella.core.ids import ModelId
 from tessella.core.messages import (
     COMPLETE,
@@ -36,9 +44,12 @@ from tessella.core.messages import (
     Status,
 )
 from tessella.core.peers import PeerRow, decode_rows
+from tessella.core.records import to_row
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 10.0
+# Several bootstraps are tried at a time; one that is there answers within a second.
+JOIN_SECONDS = 10.0
 # The entry says something every second, be it only how far it is. Before the first word it
 # tokenises, finds a chain and connects to it, and each of those has a shorter limit.
 WORD_TIMEOUT = 30.0
@@ -54,6 +65,19 @@ async def ask_peers(host: Host, musivum: PeerAddress, model: str = "") -> list[P
     if not isinstance(answer, Peers):
         raise OutOfTurn(f"{type(answer).__name__} in place of a list of peers")
     return decode_rows(answer.rows)
+
+
+async def ask_swarm(host: Host, bootstrap: Sequence[PeerAddress], model: str = "") -> list[PeerRow]:
+    """The nodes of a model, or of all, as the swarm knows them. Raises PeerUnreachable.
+
+    Takes part as a client for as long as it asks: nobody is told of us.
+    """
+    settings = DhtSettings(mode=DhtMode.CLIENT, bootstrap=tuple(bootstrap))
+    async with open_dht(host, settings=settings) as dht:
+        if not await dht.joined(JOIN_SECONDS):
+            tried = ", ".join(peer.peer_id for peer in bootstrap)
+            raise PeerUnreachable(f"nobody of the swarm answers: tried {tried}")
+        return [to_row(record) for record in await dht.find_nodes(model)]
 
 
 async def ask_status(host: Host, peer: PeerAddress) -> dict[str, Any]:
@@ -80,7 +104,9 @@ async def complete(
     Raises RemoteFailure with the node's code, PeerGone if it went away.
     """
     async with _stream(host, peer, COMPLETE) as stream:
-        await stream.send(Complete(request.encode()))
+        # Where we were refused already, the reason is there to be read.
+        with suppress(PeerClosed, PeerReset):
+            await stream.send(Complete(request.encode()))
         while True:
             event = _not_fail(await stream.receive(WORD_TIMEOUT))
             if not isinstance(event, Event):

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 # Open streams a side may start on one connection, as in libp2p.
 MAX_STREAMS = 256
+# Inbound ones among them that nobody serves yet: a flood of SYN costs this many tasks.
+MAX_UNSERVED = 64
 # What all streams of a connection together may hold above their first 256 KiB.
 WINDOW_BUDGET = 64 * MIB
 PING_SECONDS = 30.0
@@ -75,6 +77,8 @@ class YamuxConnection(IMuxedConn):
         self._initiator = conn.is_initiator if is_initiator is None else is_initiator
         self._next_id = 1 if self._initiator else 2
         self._budget = WINDOW_BUDGET
+        self._opened = {True: 0, False: 0}  # by whether it was the peer who opened them
+        self._unserved = 0
         self._newcomers, self._accepting = trio.open_memory_channel[YamuxStream](MAX_STREAMS)
         self._outbox = Outbox()
         self._pong = trio.Event()
@@ -221,17 +225,22 @@ class YamuxConnection(IMuxedConn):
         theirs = stream_id != 0 and (stream_id % 2 == 0) == self._initiator
         if not theirs or stream_id in self.streams:
             raise BadYamux(f"stream {stream_id} was opened")
-        if sum(1 for known in self.streams if known % 2 == stream_id % 2) >= MAX_STREAMS:
+        if self._opened[True] >= MAX_STREAMS or self._unserved >= MAX_UNSERVED:
             self.post(pack(WINDOW_UPDATE, RST, stream_id, 0))
             return
-        stream = YamuxStream(self, stream_id)
+        stream = YamuxStream(self, stream_id, inbound=True)
         try:
             self._newcomers.send_nowait(stream)
         except (trio.WouldBlock, trio.BrokenResourceError):
             self.post(pack(WINDOW_UPDATE, RST, stream_id, 0))
             return
-        self.streams[stream_id] = stream
+        self._keep(stream)
+        self._unserved += 1
         self.post(pack(WINDOW_UPDATE, ACK, stream_id, 0))
+
+    def _keep(self, stream: YamuxStream) -> None:
+        self.streams[stream.stream_id] = stream
+        self._opened[stream.inbound] += 1
 
     # Streams.
 
@@ -239,9 +248,10 @@ class YamuxConnection(IMuxedConn):
         """A stream of ours. Raises MuxedConnUnavailable if the connection ended or is full."""
         await trio.lowlevel.checkpoint()
         self._check_open()
-        if sum(1 for known in self.streams if known % 2 == self._next_id % 2) >= MAX_STREAMS:
+        if self._opened[False] >= MAX_STREAMS:
             raise MuxedConnUnavailable(f"{MAX_STREAMS} streams are open")
-        stream = self.streams[self._next_id] = YamuxStream(self, self._next_id)
+        stream = YamuxStream(self, self._next_id, inbound=False)
+        self._keep(stream)
         self._next_id += 2
         self.post(pack(WINDOW_UPDATE, SYN, stream.stream_id, 0))
         return stream
@@ -257,6 +267,14 @@ class YamuxConnection(IMuxedConn):
         """A stream ended in both directions; what it was lent comes back."""
         if self.streams.pop(stream.stream_id, None) is not None:
             self._budget += stream.lent()
+            self._opened[stream.inbound] -= 1
+            self.serve(stream)
+
+    def serve(self, stream: YamuxStream) -> None:
+        """An inbound stream has a protocol, whose quota counts it from here on, or it ended."""
+        if stream.unserved:
+            stream.unserved = False
+            self._unserved -= 1
 
     def lend_window(self, size: int) -> int:
         """As much of `size` as the connection's budget has left."""

@@ -35,9 +35,12 @@ MAX_CREDIT = 2**32 - 1
 class YamuxStream(IMuxedStream):
     """A stream of a YamuxConnection. One task reads; writes of several tasks are kept whole."""
 
-    def __init__(self, conn: YamuxConnection, stream_id: int) -> None:
+    def __init__(self, conn: YamuxConnection, stream_id: int, *, inbound: bool) -> None:
         self.muxed_conn = conn
         self.stream_id = stream_id
+        self.inbound = inbound
+        # Whether it is an inbound one that no protocol counts yet.
+        self.unserved = inbound
         # When `close` was called: the peer has LINGER seconds from then to finish its side.
         self.closed_at = math.inf
         self._conn = conn
@@ -176,6 +179,10 @@ class YamuxStream(IMuxedStream):
         """Make whoever waits here look again."""
         self._readers.unpark_all()
         self._writers.unpark_all()
+
+    def serve(self) -> None:
+        """A protocol counts this stream from here on."""
+        self._conn.serve(self)
 
     def lent(self) -> int:
         """How much of the connection's window budget this stream holds."""

@@ -12,6 +12,7 @@ from tessella.cli.dialogue import Dialogue, hold, write
 from tessella.cli.discovery import Way, client_host, way_of
 from tessella.cli.options import (
     DEFAULTS,
+    BootstrapOption,
     JsonOption,
     MaxTokensOption,
     MinPOption,
@@ -38,6 +39,7 @@ def chat(  # noqa: PLR0913 - typer makes a flag of each parameter
         str | None,
         typer.Option(metavar="MULTIADDR", help="Ask this node, and no musivum."),
     ] = None,
+    bootstrap: BootstrapOption = None,
     model: Annotated[str, typer.Option(help="Needed where a mesh serves several.")] = "",
     max_tokens: MaxTokensOption = DEFAULTS.max_tokens,
     temperature: TemperatureOption = DEFAULTS.temperature,
@@ -66,7 +68,7 @@ def chat(  # noqa: PLR0913 - typer makes a flag of each parameter
         stop=stop,
     )
     conversation = Conversation(sampling=sampling, system=system, raw=raw)
-    run_chat(way_of(musivum, peer, model), conversation, prompt, as_json=as_json)
+    run_chat(way_of(musivum, peer, bootstrap or (), model), conversation, prompt, as_json=as_json)
 
 
 def run_chat(way: Way, conversation: Conversation, prompt: str | None, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The door to what only `pip install tessella[worker]` brings: one clear line if it is not here."""
+"""The door to what only the worker part of the lock file brings: one clear line without it."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def worker_extra() -> Iterator[None]:
         if missing not in WORKER_EXTRA:
             raise
         raise BadConfig(
-            f"{missing} is not installed here: pip install 'tessella[worker]'"
+            f"{missing} is not installed here: pip install --no-deps -r requirements.lock brings it"
         ) from None

@@ -38,7 +38,9 @@ async def serve(
     """Run a node until a signal, or the end of standard input, tells it to stop."""
     # torch and libp2p take seconds to import, and neither --help nor a wrong flag needs them.
     with gone_with_stdin(manners.until_stdin_closes), worker_extra():
+        from p2p.configuration import WORKER_LIMITS
         from p2p.host import open_host
+        from p2p.supervisor import supervise
         from tessella.engine.compute import open_compute
         from tessella.worker.node import Ground, run_node
 
@@ -58,11 +60,21 @@ async def serve(
             nursery.start_soon(stop_with_stdin)
         with LoadingBars() as bars:
             tell = tell_json if manners.as_json else tell_people(bars)
-            async with (
-                open_host(identity, listen=list(config.listen)) as host,
-                open_compute() as compute,
-            ):
-                await run_node(config, Ground(identity, host, compute), stop, tell)
+
+            async def once() -> None:
+                async with (
+                    open_host(
+                        identity,
+                        listen=config.listen,
+                        limits=WORKER_LIMITS,
+                        announce=config.announce,
+                        allow_private=config.allow_private,
+                    ) as host,
+                    open_compute() as compute,
+                ):
+                    await run_node(config, Ground(identity, host, compute), stop, tell)
+
+            await supervise(once)
         nursery.cancel_scope.cancel()
 
 

@@ -10,15 +10,20 @@ from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
-from tessella.catalogue import require_model
+from tessella.catalogue import home, require_model
 from tessella.cli.failure import run_program
 from tessella.cli.keys import DEFAULT_KEY, KeyOption, keys_app
 from tessella.cli.node import Manners, serve
-from tessella.cli.options import MusivumOption
+from tessella.cli.options import (
+    DEFAULT_LISTEN,
+    BootstrapOption,
+    MusivumOption,
+    announced,
+)
 from tessella.cli.plan import plan
 from tessella.cli.planning import dtype_of
 from tessella.cli.signals import run_command
-from tessella.core.addresses import check_addr, parse_peer
+from tessella.core.addresses import check_addr, is_wildcard, parse_peer
 from tessella.core.errors import BadConfig
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
@@ -26,6 +31,8 @@ from tessella.keys import load_or_create_key
 from tessella.worker.config import WorkerConfig
 
 PROGRAM = "tessella-worker"
+# Peers of the swarm, for a start without any bootstrap that still answers.
+SWARM_PEERS = "peers.json"
 T = TypeVar("T")
 
 app = typer.Typer(
@@ -42,6 +49,10 @@ app.command()(plan)
 def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     context: typer.Context,
     musivum: MusivumOption = None,
+    kademlia: Annotated[
+        bool, typer.Option("--kademlia", help="Be found through the swarm; needs no musivum.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
     model: Annotated[str | None, typer.Option(help="The name it is served under.")] = None,
     weights: Annotated[
         str | None,
@@ -52,6 +63,24 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
         list[str] | None,
         typer.Option(metavar="MULTIADDR", help="May be repeated. [default: all, port 9080]"),
     ] = None,
+    public_ip: Annotated[
+        str | None,
+        typer.Option(envvar="TESSELLA_PUBLIC_IP", help="The address others reach this node at."),
+    ] = None,
+    public_p2p_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="TESSELLA_PUBLIC_P2P_PORT", help="Its port there. [default: as listened on]"
+        ),
+    ] = None,
+    allow_private_addrs: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private-addrs",
+            envvar="TESSELLA_ALLOW_PRIVATE_ADDRS",
+            help="Tell others this machine's private addresses: a mesh on a LAN.",
+        ),
+    ] = False,
     layers: Annotated[
         str | None, typer.Option(metavar="START:STOP", help="Insist on a range.")
     ] = None,
@@ -77,8 +106,12 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     """Join a mesh and serve, until Ctrl-C or SIGTERM; then say goodbye, and exit 0."""
     if context.invoked_subcommand is not None:
         return
+    listening = tuple(map(check_addr, listen)) if listen else DEFAULT_LISTEN
     given = {
-        "listen": tuple(map(check_addr, listen)) if listen else None,
+        "listen": listening,
+        "announce": announced(public_ip, public_p2p_port, listening),
+        # An address that is listened on by name is meant; a wildcard may hold any.
+        "allow_private": allow_private_addrs or not any(map(is_wildcard, listening)),
         "layers": _range(layers),
         "device": device,
         "dtype": dtype_of(dtype),
@@ -87,8 +120,13 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
         "hop_timeout": hop_timeout,
     }
     name, path = _model(model, weights)
+    if not musivum and not kademlia:
+        raise BadConfig("a node needs --musivum MULTIADDR (or TESSELLA_MUSIVUM), or --kademlia")
     config = WorkerConfig(
-        musivum=parse_peer(_required(musivum, "--musivum MULTIADDR, or TESSELLA_MUSIVUM")),
+        musivum=parse_peer(musivum) if musivum else None,
+        kademlia=kademlia,
+        bootstrap=tuple(map(parse_peer, bootstrap or ())),
+        snapshot=home() / SWARM_PEERS if kademlia else None,
         model=name,
         weights=path,
         claim_mb=_required(claim_mb, "--claim-mb MB; `tessella-worker plan` tells what it buys"),

@@ -1,6 +1,9 @@
 """Where a peer can be dialled: multiaddrs of the one shape this project uses, as values.
 
 /ip4/203.0.113.7/tcp/4001[/p2p/12D3KooW…]      also /ip6, /dns, /dns4, /dns6
+
+An address that is well formed may still lead nowhere, or back into the network of whoever dials
+it. `judge_addr` says which; it looks at literals, and a name is judged when it is resolved.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from tessella.core.errors import BadAddress, BadSignature
 from tessella.core.identity import public_key_of
@@ -17,6 +21,36 @@ from tessella.core.ids import PeerId
 MAX_ADDRS = 16
 MAX_ADDR_CHARS = 512
 _NAMES = ("dns", "dns4", "dns6")
+
+Ip = IPv4Address | IPv6Address
+Cidr = IPv4Network | IPv6Network
+
+LOOPBACK: tuple[Cidr, ...] = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
+# RFC 1918 and ULA: what a household or a laboratory numbers its own machines with.
+PRIVATE: tuple[Cidr, ...] = (
+    IPv4Network("10.0.0.0/8"),
+    IPv4Network("172.16.0.0/12"),
+    IPv4Network("192.168.0.0/16"),
+    IPv6Network("fc00::/7"),
+)
+# No configuration makes these the address of one peer. The last six carry an IPv4 address, or
+# stand for a gateway that reads one out of them: what they lead to is not what they look like.
+_NEVER: tuple[tuple[Cidr, str], ...] = (
+    (IPv4Network("0.0.0.0/8"), "no machine"),
+    (IPv6Network("::/128"), "no machine"),
+    (IPv4Network("169.254.0.0/16"), "link-local"),
+    (IPv6Network("fe80::/10"), "link-local"),
+    (IPv4Network("224.0.0.0/4"), "a group"),
+    (IPv6Network("ff00::/8"), "a group"),
+    (IPv4Network("240.0.0.0/4"), "reserved"),
+    (IPv6Network("fec0::/10"), "reserved"),
+    (IPv4Network("192.88.99.0/24"), "a 6to4 relay"),
+    (IPv6Network("2002::/16"), "6to4"),
+    (IPv6Network("2001::/32"), "Teredo"),
+    (IPv6Network("64:ff9b::/96"), "NAT64"),
+    (IPv6Network("64:ff9b:1::/48"), "NAT64"),
+    (IPv6Network("::/96"), "an IPv4 address in disguise"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +81,11 @@ def check_addr(text: str) -> str:
     return text
 
 
+def is_wildcard(addr: str) -> bool:
+    """Whether a transport address stands for every interface of a machine."""
+    return addr.split("/")[2] in ("0.0.0.0", "::")
+
+
 def parse_peer(text: str) -> PeerAddress:
     """`/ip4/…/tcp/…/p2p/ID` as a value. Raises BadAddress that names the text."""
     addr, marker, peer_id = text.strip().rpartition("/p2p/")
@@ -57,6 +96,52 @@ def parse_peer(text: str) -> PeerAddress:
     except BadSignature as exc:
         raise BadAddress(f"{exc}, in {text[:MAX_ADDR_CHARS]!r}") from None
     return PeerAddress(PeerId(peer_id), (check_addr(addr),))
+
+
+def read_ip(text: str) -> Ip:
+    """An IP literal; an IPv4 address mapped into IPv6 is the IPv4 address. Raises ValueError.
+
+    Only the four decimal numbers of IPv4 are taken, none of the older spellings (127.1, 0x7f.1).
+    """
+    found = ipaddress.ip_address(text)
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found
+
+
+def within(address: Ip, networks: Iterable[Cidr]) -> bool:
+    """Whether an address is in one of the networks."""
+    return any(address.version == each.version and address in each for each in networks)
+
+
+def judge_addr(addr: str, allow_private: bool | tuple[Cidr, ...]) -> str | None:
+    """Why a peer may not be dialled there, in a few words; None if it may.
+
+    `allow_private` is True for loopback, RFC 1918 and ULA, or the networks to allow besides the
+    public ones. What is never one machine's own address (see the table) stays refused.
+    Raises BadAddress for what is no transport address.
+    """
+    _, family, host, _, port = check_addr(addr).split("/")
+    if int(port) == 0:
+        return "port 0 is not one that can be dialled"
+    if family in _NAMES:
+        name = host.lower().rstrip(".")
+        local = name == "localhost" or name.endswith(".localhost")
+        return judge_ip(LOOPBACK[0][1], allow_private) if local else None
+    return judge_ip(read_ip(host), allow_private)
+
+
+def judge_ip(address: Ip, allow_private: bool | tuple[Cidr, ...]) -> str | None:
+    """`judge_addr` of an address alone."""
+    allowed = (*LOOPBACK, *PRIVATE) if allow_private is True else allow_private or ()
+    # ::1 is in ::/96, so loopback comes before the table.
+    if not within(address, LOOPBACK):
+        for network, what in _NEVER:
+            if within(address, (network,)):
+                return f"{address} is {what}"
+    if within(address, allowed) or address.is_global:
+        return None
+    return f"{address} is not public"
 
 
 def merge(found: Iterable[PeerAddress]) -> tuple[PeerAddress, ...]:

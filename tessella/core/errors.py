@@ -18,6 +18,7 @@
           FrameTooLarge     a length above the cap, refused before it is read  413
         BadTensor           a tensor whose dtype, shape, size or values lie
         BadSignature        a signature that does not cover these bytes        401
+        StaleRecord         a record signed for another time than this         410
         OutOfTurn           a message that may not come now
         PositionGap         a position beyond the KV held                      409
       Refused               understood, and the answer is no                   409  do not retry
@@ -172,6 +173,13 @@ class BadSignature(RemoteError):
 
     code = "bad_signature"
     status = 401
+
+
+class StaleRecord(RemoteError):
+    """A signed record outside its life: expired, or made in the future."""
+
+    code = "stale_record"
+    status = 410
 
 
 class OutOfTurn(RemoteError):

@@ -127,7 +127,9 @@ class _Search:
         self._total = total
         self._rows = rows
         edges = {edge for row in rows for edge in (row.layers.start, row.layers.stop)}
-        self._cuts = sorted(edges | {0, total})
+        # Costs are linear, so the best cuts are edges; but a slow node that has to be the entry
+        # hands over as soon as it may, after layer 0.
+        self._cuts = sorted(edges | {0, 1, total})
         self._twins = _cheapest_twins(rows)
         # From each boundary, the cost of the cheapest path to the end, nodes used at will.
         self._ahead: dict[int, int] = {total: 0}

@@ -1,9 +1,9 @@
 """One thread that computes, so that trio never waits on torch.
 
 A job goes to the thread through a bell (a C queue that a thread can sleep on) and two lines, one
-for decode steps and one for the rest; the answer comes back as one callback on the trio loop. No
-lock is held by either side while the other works, and nobody polls: measured on two cores, there
-and back takes about 80 µs.
+for decode steps and one for the rest; the answer comes back through a third line, and a byte in a
+pipe wakes the loop for it, which takes half the time of trio's own way in. No lock is held by
+either side while the other works, and nobody polls.
 
 The thread is asked to stop through the job it runs: `Job.advance`, called between layers, raises
 once the waiter is gone. A thread inside one long operation cannot be stopped.
@@ -11,12 +11,13 @@ once the waiter is gone. A thread inside one long operation cannot be stopped.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -63,6 +64,16 @@ class Job:
             raise _Stopped
 
 
+@dataclass(slots=True)
+class _Finished:
+    """A job that left the thread, and seconds that it waited and ran."""
+
+    job: Job
+    result: outcome.Outcome[Any]
+    waited: float
+    ran: float
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeStatistics:
     """What the thread has done since it started."""
@@ -87,6 +98,8 @@ class ComputeThread:
         self._patient: deque[Job] = deque()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._token = trio.lowlevel.current_trio_token()
+        self._finished: deque[_Finished] = deque()
+        self._wakeup, self._wake = os.pipe()
         self._waiting: set[Job] = set()
         self._scope = trio.CancelScope()
         self._closed: str | None = None
@@ -134,8 +147,30 @@ class ComputeThread:
         result: T = await trio.lowlevel.wait_task_rescheduled(abort)
         return result
 
-    def _finish(self, job: Job, result: outcome.Outcome[Any], waited: float, ran: float) -> None:
-        self._jobs, self._waited, self._ran = self._jobs + 1, self._waited + waited, self._ran + ran
+    async def _listen(self) -> None:
+        """Hand results over as they come, until the pipe is closed."""
+        with suppress(trio.ClosedResourceError):
+            while True:
+                await trio.lowlevel.wait_readable(self._wakeup)
+                os.read(self._wakeup, MAX_QUEUED_JOBS)
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._finished:
+            self._finish(self._finished.popleft())
+
+    def _hang_up(self) -> None:
+        """The thread has ended: take its last results, and close the pipe."""
+        self._hand_over()
+        trio.lowlevel.notify_closing(self._wakeup)
+        os.close(self._wakeup)
+        os.close(self._wake)
+
+    def _finish(self, finished: _Finished) -> None:
+        job, result = finished.job, finished.result
+        self._jobs += 1
+        self._waited += finished.waited
+        self._ran += finished.ran
         if job not in self._waiting:
             return
         self._waiting.discard(job)
@@ -200,7 +235,8 @@ class ComputeThread:
         except Exception as exc:  # noqa: BLE001 - it belongs to the waiter, whatever it is
             result = outcome.Error(exc)
         ran = time.perf_counter() - started
-        self._tell(self._finish, job, result, started - job._queued_at, ran)
+        self._finished.append(_Finished(job, result, started - job._queued_at, ran))
+        os.write(self._wake, b"\0")
 
     def _tell(self, tell: Callable[..., None], *args: object) -> None:
         try:
@@ -222,6 +258,7 @@ async def open_compute() -> AsyncIterator[ComputeThread]:
     # Daemonic, so that work stuck in a driver cannot keep a program alive that gave up on it.
     thread = threading.Thread(target=compute._work, name="tessella-compute", daemon=True)
     thread.start()
+    trio.lowlevel.spawn_system_task(compute._listen, name="compute results")
     try:
         with compute._scope:
             yield compute
@@ -231,6 +268,9 @@ async def open_compute() -> AsyncIterator[ComputeThread]:
             # Waited for in real time: a test's virtual clock says nothing about a thread.
             await trio.to_thread.run_sync(thread.join, CLOSE_SECONDS)
         if thread.is_alive():
+            # Its pipe stays open: another file could get the number that it will write to.
             compute._bury(f"the compute thread did not end within {CLOSE_SECONDS:g} s", None)
+        else:
+            compute._hang_up()
     if compute._died is not None:
         raise compute._died

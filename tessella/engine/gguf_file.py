@@ -23,17 +23,21 @@ from tessella.core.errors import BadWeights, InputError, UnsupportedModel
 from tessella.core.parameters import EMBEDDING, FINAL_NORM, HEAD, parameters_of
 from tessella.core.rope_factors import llama3_rope_of_factors
 from tessella.core.shapes import ModelShape
+from tessella.core.tensors import MIB
 from tessella.engine.checkpoint import TensorInfo
 from tessella.engine.gguf_header import GgufTensor, read_header
 from tessella.engine.tokenizer import Tokenizer
 from tessella.engine.tokenizer_gguf import tokenizer_of_gguf
-from tessella.engine.weights_file import SLICE_BYTES, WeightsFile
+from tessella.engine.weights_file import WeightsFile
 
 READABLE = frozenset(
     GGMLQuantizationType[name]
     for name in ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")
 )
 ROPE_FACTORS = "rope_freqs.weight"
+# Rows are dequantised so much f32 at a time: its temporaries stay in the cache of a core, and leave
+# no holes to speak of in the heap.
+DEQUANTISED_BYTES = MIB
 
 _OUTER = {"token_embd.weight": EMBEDDING, "output_norm.weight": FINAL_NORM, "output.weight": HEAD}
 _INNER = {
@@ -94,7 +98,7 @@ class GgufFile:
             )
         target, together = self._layout(name, tensor, into)
         units = len(target)
-        step = max(1, SLICE_BYTES // 4 // (together * tensor.shape[-1]))
+        step = max(1, DEQUANTISED_BYTES // 4 // (together * tensor.shape[-1]))
         for first in range(0, units, step):
             count = min(step, units - first)
             rows = self._rows(tensor, first * together, count * together)

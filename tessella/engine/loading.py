@@ -1,7 +1,8 @@
 """From the tensors of a checkpoint to the fused weights of a decoder, one tensor at a time.
 
 A tensor is read straight into its place where that place is laid out as the checkpoint is;
-otherwise it passes through one staging tensor of its own size. The tables at the ends, the
+otherwise it passes through a staging buffer. All layers share one: a buffer for each tensor would
+leave a hole in the heap beside each, a quarter of the weights in all. The tables at the ends, the
 largest tensors by far, come first: their staging is gone before the layers fill the memory.
 """
 
@@ -33,6 +34,7 @@ class DecoderReader:
         self._dtype = dtype
         self._device = device
         self._note = note
+        self._staging = torch.empty(0, dtype=dtype)
 
     @torch.inference_mode()
     def read(self, layers: LayerRange) -> Decoder:
@@ -81,6 +83,7 @@ class DecoderReader:
         shape = self._checkpoint.shape
         table = new_weight(shape.hidden, shape.vocab, self._dtype, self._device)
         self._fill(name, table.t())
+        self._staging = torch.empty(0, dtype=self._dtype)
         return table
 
     def _weight(self, names: Sequence[str], inputs: int, outputs: Sequence[int]) -> Tensor:
@@ -104,7 +107,9 @@ class DecoderReader:
         if place.is_contiguous() and place.device.type == "cpu":
             self._checkpoint.read(name, place)
         else:
-            staging = torch.empty(place.shape, dtype=place.dtype)
+            if self._staging.numel() < place.numel():
+                self._staging = torch.empty(place.numel(), dtype=self._dtype)
+            staging = self._staging[: place.numel()].view(place.shape)
             self._checkpoint.read(name, staging)
             place.copy_(staging)
         self._note(name, place)

@@ -114,13 +114,21 @@ class Shard:
 
     @torch.inference_mode()
     def from_wire(self, tensor: WireTensor) -> Tensor:
-        """A peer's hidden state, checked. Raises BadTensor for a lie in form, or NaN or Inf."""
-        rows = check_hidden(tensor, hidden=self.shape.hidden, dtype=self.dtype)
+        """A peer's hidden state, checked, in our own dtype: stages of one chain may differ in it.
+
+        Raises BadTensor for a lie in form, or NaN or Inf.
+        """
+        try:
+            sent = DType(tensor.dtype)
+        except ValueError:
+            raise BadTensor(f"a hidden state in {tensor.dtype[:20]!r}") from None
+        rows = check_hidden(tensor, hidden=self.shape.hidden, dtype=sent)
         # torch wants memory it could write to, so the bytes are copied once.
-        values = torch.frombuffer(bytearray(tensor.data), dtype=torch_dtype(self.dtype))
+        values = torch.frombuffer(bytearray(tensor.data), dtype=torch_dtype(sent))
         if not values.isfinite().all():
             raise BadTensor("a hidden state with values that are not finite")
-        return values.view(rows, self.shape.hidden).to(self.device.torch_device)
+        ours = torch_dtype(self.dtype)
+        return values.view(rows, self.shape.hidden).to(self.device.torch_device, ours)
 
     @staticmethod
     @torch.inference_mode()

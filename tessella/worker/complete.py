@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from p2p.streams import FrameStream
 from tessella.core.completions import CompletionRequest
-from tessella.core.errors import OutOfTurn, PeerGone
+from tessella.core.errors import OutOfTurn, PeerClosed, PeerGone, PeerReset
 from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
 from tessella.core.peers import choose_entry
 from tessella.worker.directory import Directory
 from tessella.worker.entry import Entry
 from tessella.worker.nurseries import open_conversation
+from tessella.worker.trust import Neighbourhood
 
 # A client that connects and says nothing holds a stream no longer than this.
 REQUEST_TIMEOUT = 30.0
+# What an entry may take for a word of its answer: it says how far it is each second.
+WORD_TIMEOUT = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +55,23 @@ class Clients:
         if entry.served.shard.holds_embedding:
             await entry.answer(CompletionRequest.decode(message.request), stream.send)
         else:
-            await self._relay(message, stream)
+            await self._relay(message, stream, entry.around)
 
-    async def _relay(self, message: Complete, client: FrameStream) -> None:
+    async def _relay(self, message: Complete, client: FrameStream, around: Neighbourhood) -> None:
         """Pass a request on to a node that can be an entry, and its answer back."""
-        entry = choose_entry(await self.directory.rows())
-        onward = await self.directory.stream_to(entry.peer_id, COMPLETE)
+        entry = choose_entry(await self.directory.rows()).peer_id
+        trust = around.trust(entry)
+        with trust:
+            onward = await self.directory.stream_to(entry, COMPLETE)
         async with onward:
-            await onward.send(message)
+            # Where it was refused already, the reason is there to be read.
+            with trust, suppress(PeerClosed, PeerReset):
+                await onward.send(message)
             while True:
-                answer = await onward.receive()
-                if not isinstance(answer, Begun | Delta | Done | Fail | Progress):
-                    raise OutOfTurn(f"{type(answer).__name__} in an answer")
+                with trust:
+                    answer = await onward.receive(WORD_TIMEOUT)
+                    if not isinstance(answer, Begun | Delta | Done | Fail | Progress):
+                        raise OutOfTurn(f"{type(answer).__name__} in an answer")
                 await client.send(answer)
                 if isinstance(answer, Done | Fail):
                     return

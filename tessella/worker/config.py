@@ -16,8 +16,14 @@ from tessella.core.shapes import DType
 class WorkerConfig:
     """One node. Raises BadConfig that names the key and its rule."""
 
-    musivum: PeerAddress
-    """The orchestrator this node registers with."""
+    musivum: PeerAddress | None = None
+    """The orchestrator this node registers with; None for a node of the swarm alone."""
+    kademlia: bool = False
+    """Whether it is found through the swarm, beside or instead of musivum."""
+    bootstrap: tuple[PeerAddress, ...] = ()
+    """Peers through which it finds the swarm. Its own address among them is left out."""
+    snapshot: Path | None = None
+    """Where the peers of the swarm are kept between runs."""
     model: ModelId
     """The name the model is served under."""
     weights: Path
@@ -26,8 +32,12 @@ class WorkerConfig:
     """Memory the layer range is sized to, in MB. At least 1; musivum has a floor of its own."""
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/9080",)
     """Multiaddrs to listen on; port 0 takes a free one."""
+    announce: tuple[str, ...] = ()
+    """Multiaddrs that others are told first: what a NAT or a proxy maps to the listeners."""
+    allow_private: bool = False
+    """Whether private and loopback addresses of a wildcard listener are told as well."""
     layers: LayerRange | None = None
-    """A range to insist on; None takes what musivum assigns."""
+    """A range to insist on; None takes what musivum assigns. The swarm assigns none."""
     device: str | None = None
     """`cuda`, `metal` or `cpu`; None takes the best there is."""
     dtype: DType | None = None
@@ -47,5 +57,11 @@ class WorkerConfig:
         for name in ("claim_mb", "context", "slots", "max_sessions", "prefill_chunk"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.musivum is None and not self.kademlia:
+            raise BadConfig("a node needs a mesh: musivum, or kademlia")
+        if self.musivum is None and self.layers is None:
+            raise BadConfig("layers: nobody assigns a range where there is no musivum")
+        if self.bootstrap and not self.kademlia:
+            raise BadConfig("bootstrap: peers of the swarm, and kademlia is off")
         if not self.hop_timeout > 0:
             raise BadConfig(f"hop_timeout must be above 0, not {self.hop_timeout}")

@@ -13,12 +13,23 @@ from p2p.peers import Host
 from p2p.pool import StreamPool
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import PeerUnreachable, TessellaError
+from tessella.core.errors import (
+    ModelUnavailable,
+    PeerSilent,
+    PeerUnreachable,
+    Refused,
+    TessellaError,
+)
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.peers import PeerRow
 
 # A chain is built from rows at most this old; a node that left shows as a failed connect anyway.
 FRESH_SECONDS = 2.0
+# Where something is known, a request waits this long for musivum, and the next ones for a while
+# not at all. Where nothing is, there is nothing to do but wait; less than a client does.
+PATIENCE_SECONDS = 1.0
+AWAY_SECONDS = 10.0
+FIRST_SECONDS = 10.0
 CONNECT_TIMEOUT = 5.0
 
 AskRows = Callable[[ModelId], Awaitable[list[PeerRow]]]
@@ -33,52 +44,78 @@ class Directory:
         self._model = model
         self._ask = ask
         self._rows: dict[PeerId, PeerRow] = {}
-        self._fetched_at = float("-inf")
-        self._fetching = trio.Lock()
+        self._ask_at = float("-inf")
+        self._asking = trio.Lock()
 
     async def rows(self) -> list[PeerRow]:
         """Who serves the model, as musivum said within the last seconds, or said last.
 
         Raises the error of the asking only if nothing was ever heard.
         """
-        async with self._fetching:
-            if trio.current_time() - self._fetched_at >= FRESH_SECONDS:
-                try:
-                    rows = await self._ask(self._model)
-                except TessellaError:
-                    if not self._rows:
-                        raise
-                else:
-                    self._rows = {row.peer_id: row for row in rows}
-                    self._fetched_at = trio.current_time()
+        async with self._asking:
+            if trio.current_time() >= self._ask_at:
+                await self._refresh()
         return list(self._rows.values())
+
+    async def _refresh(self) -> None:
+        try:
+            rows = await self._answer(PATIENCE_SECONDS if self._rows else FIRST_SECONDS)
+        except TessellaError:
+            if not self._rows:
+                raise
+            self._ask_at = trio.current_time() + AWAY_SECONDS
+        else:
+            self._rows = {row.peer_id: row for row in rows}
+            self._ask_at = trio.current_time() + FRESH_SECONDS
+
+    async def _answer(self, patience: float) -> list[PeerRow]:
+        try:
+            with trio.fail_after(patience):
+                return await self._ask(self._model)
+        except trio.TooSlowError:
+            raise PeerSilent(f"musivum did not answer within {patience:g} s") from None
 
     def forget_age(self) -> None:
         """Ask again at the next need: what is known was seen to be wrong."""
-        self._fetched_at = float("-inf")
+        self._ask_at = float("-inf")
 
     async def stream_to(self, peer: PeerId, protocol: str) -> FrameStream:
         """A pooled stream to a node of this model, connected to first if need be.
 
-        Raises PeerUnreachable that names the node if its address is not known or not answering.
+        Raises ModelUnavailable if musivum does not list it, or it serves no stage yet, and PeerGone
+        if it cannot be reached.
         """
         if peer not in self._host.connected():
-            await self._host.connect(await self._address(peer), timeout=CONNECT_TIMEOUT)
-        return await self._pool.take(peer, protocol)
+            await self._connect(peer)
+        return await self._take(peer, protocol)
 
     async def stream_at(self, peer: PeerAddress, protocol: str) -> FrameStream:
         """The same to a peer whose address is given."""
         await self._host.connect(peer, timeout=CONNECT_TIMEOUT)
-        return await self._pool.take(peer.peer_id, protocol)
+        return await self._take(peer.peer_id, protocol)
+
+    async def _take(self, peer: PeerId, protocol: str) -> FrameStream:
+        try:
+            return await self._pool.take(peer, protocol, timeout=CONNECT_TIMEOUT)
+        except Refused as exc:
+            # It is there and does not speak of stages: a node that was started again, and loads.
+            raise ModelUnavailable(str(exc)) from exc
 
     def give(self, stream: FrameStream) -> None:
         """Keep a stream that ended its conversation cleanly."""
         self._pool.give(stream)
 
-    async def _address(self, peer: PeerId) -> PeerAddress:
+    async def _connect(self, peer: PeerId) -> None:
+        # Dials are rare and addresses change: a node that was started again has others.
+        await self.rows()
         if peer not in self._rows:
+            self.forget_age()
             await self.rows()
-        row = self._rows.get(peer)
-        if row is None:
-            raise PeerUnreachable(f"nobody listed {peer} for {self._model}")
-        return PeerAddress(peer, row.addrs)
+        if peer not in self._rows:
+            raise ModelUnavailable(f"{peer} is not listed for {self._model}")
+        try:
+            address = PeerAddress(peer, self._rows[peer].addrs)
+            await self._host.connect(address, timeout=CONNECT_TIMEOUT)
+        except PeerUnreachable:
+            self.forget_age()
+            raise

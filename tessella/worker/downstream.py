@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
 from p2p.streams import FrameStream
-from tessella.core.errors import OutOfTurn, PeerGone, PeerSilent, RemoteFailure, TessellaError
-from tessella.core.ids import PeerId
+from tessella.core.errors import (
+    LocalError,
+    OutOfTurn,
+    PeerClosed,
+    PeerGone,
+    PeerReset,
+    PeerSilent,
+    RemoteFailure,
+)
+from tessella.core.ids import SessionId
 from tessella.core.messages import HOP, Cancel, End, Fail, Hidden, Open, Progress, Token
 from tessella.core.progress import PROGRESS_SECONDS, Watch
 from tessella.core.shapes import DType
-from tessella.core.tensors import WireTensor
+from tessella.core.tensors import MIB, WireTensor
 from tessella.engine.shard import Shard
-from tessella.worker.counters import Counters
-from tessella.worker.directory import Directory
 from tessella.worker.stage import Outcome
+from tessella.worker.trust import Neighbourhood
 
 if TYPE_CHECKING:
     import torch
@@ -27,71 +35,75 @@ if TYPE_CHECKING:
 # How long a farewell may take: within the second in which every stage frees a session's KV.
 FAREWELL_TIMEOUT = 0.5
 
+# Hidden states of one session that may be under way. The next stage has room for them, and so
+# always reads on: a Cancel never waits behind work. A second of a fast link, four chunks at least.
+WINDOW_BYTES = 64 * MIB
+
 OnToken = Callable[[Token], Awaitable[None]]
-Blame = Callable[[PeerId, TessellaError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """What every hop of a node shares."""
-
-    directory: Directory
-    counters: Counters
-    hop_timeout: float
-    blame: Blame
-    """Called with a peer that failed us, and how."""
-
-    @contextmanager
-    def blaming(self, peer: PeerId) -> Iterator[None]:
-        """Whoever goes away in here is counted and reported. Errors pass through."""
-        try:
-            yield
-        except PeerGone as exc:
-            self.blame(peer, exc)
-            raise
+def window_positions(hidden: int, dtype: DType) -> int:
+    """Positions that a stage may send beyond those it was told are finished."""
+    return WINDOW_BYTES // (hidden * dtype.itemsize)
 
 
 class Downstream:
-    """Our half of one session's hop to the next stage. An `Onward`."""
+    """Our half of one session's hop to the next stage. An `Onward` once it is connected.
 
-    def __init__(
-        self, stream: FrameStream, opened: Open, dtype: DType, around: Neighbourhood
-    ) -> None:
-        self._stream = stream
-        self._opened = opened
+    Resource handling: whoever made it ends it with `end` or `cancel`, connected or not.
+    """
+
+    def __init__(self, opened: Open, dtype: DType, around: Neighbourhood) -> None:
+        """`opened` is our own `Open`: its place moves on."""
+        self._opened = replace(opened, place=opened.place + 1)
         self._dtype = dtype
         self._around = around
-        self.peer = stream.peer_id
+        self._stream: FrameStream | None = None
+        self.peer = self._opened.chain[self._opened.place].peer_id
         self.watch = Watch(around.hop_timeout)
+        self.trust = around.trust(self.peer)
+        self._heard = trio.Event()
+        # Only the entry sees the token that a step is for.
+        self._sees_tokens = opened.place == 0
+        self._token_owed = False
 
-    @classmethod
-    async def open(cls, opened: Open, dtype: DType, around: Neighbourhood) -> Downstream:
-        """Open the session at the next stage. `opened` is our own `Open`: its place moves on.
+    async def connect(self) -> None:
+        """Open the session at the next stage; what it thinks of it comes later.
 
-        Raises PeerGone if that stage cannot be reached; what it thinks of the session comes later.
+        Raises PeerGone if that stage cannot be reached, ModelUnavailable if nobody knows it.
         """
-        onward = replace(opened, place=opened.place + 1)
-        peer = onward.chain[onward.place].peer_id
-        with around.blaming(peer):
-            stream = await around.directory.stream_to(peer, HOP)
-            await stream.send(onward)
-        return cls(stream, onward, dtype, around)
+        with self.trust:
+            self._stream = await self._around.directory.stream_to(self.peer, HOP)
+            # A stage that refused us already has said why, for `listen` to read.
+            with suppress(PeerClosed, PeerReset):
+                await self._stream.send(self._opened)
 
     def finish(self, shard: Shard, output: torch.Tensor, upto: int, sample: bool) -> Outcome:
         """The output as it travels. Raises NotFinite."""
         return shard.to_wire(output, self._dtype)
 
     async def send(self, outcome: Outcome, position: int, upto: int, sample: bool) -> None:
-        """Send a hidden state on. Raises PeerGone."""
+        """Send a hidden state on, when the window has room. Raises PeerGone.
+
+        Without limit of its own: `guard` knows a slow stage from a silent one.
+        """
         if not isinstance(outcome, WireTensor):
-            raise TypeError("a stage before the tail hands on hidden states")
-        session = self._opened
+            raise LocalError("a stage before the tail hands on hidden states")
+        session, room = self._opened, window_positions(outcome.shape[1], self._dtype)
         hidden = Hidden(session.session_id, session.epoch, position, outcome, sample)
+        while not sample and upto - self.watch.done > room:
+            await self._heard.wait()
         # A single position follows a token, and that token is the answer to all before it.
         answered = upto - position == 1
         self.watch.send(upto, trio.current_time(), answered=answered)
-        with self._around.blaming(self.peer):
-            await self._stream.send(hidden)
+        self._token_owed = sample and self._sees_tokens
+        with self.trust:
+            try:
+                await self._connected.send(hidden, timeout=math.inf)
+            except PeerGone:
+                # Why it went is the last that came up, and `listen` is about to read it.
+                await trio.sleep(FAREWELL_TIMEOUT)
+                raise
         self._around.counters.sent(self.peer, hidden)
 
     async def listen(self, on_token: OnToken) -> None:
@@ -99,26 +111,34 @@ class Downstream:
 
         Raises RemoteFailure for an error of a stage behind us, PeerGone if the next one went.
         """
-        ours = (self._opened.session_id, self._opened.epoch)
         while True:
-            with self._around.blaming(self.peer):
-                message = await self._stream.receive()
-            if isinstance(message, Fail):
-                raise RemoteFailure(message.code, message.text, retry=message.retry)
-            if not isinstance(message, Progress | Token):
-                raise OutOfTurn(f"{type(message).__name__} from the next stage")
-            if (message.session_id, message.epoch) != ours:
-                continue  # the last words about a session this stream carried before
-            if isinstance(message, Progress):
-                self.watch.hear(message.counter, message.done, trio.current_time())
-            else:
+            with self.trust:
+                message = await self._connected.receive()
+                if isinstance(message, Fail):
+                    raise RemoteFailure(message.code, message.text, retry=message.retry)
+                if not isinstance(message, Progress | Token):
+                    raise OutOfTurn(f"{type(message).__name__} from the next stage")
+                if (message.session_id, message.epoch) != self._ours:
+                    continue  # the last words about a session this stream carried before
+            if isinstance(message, Token):
                 await on_token(message)
+            else:
+                self._hear(message)
+
+    def _hear(self, said: Progress) -> None:
+        done = said.done
+        if self._token_owed and self.watch.waiting:
+            # A chain that says it is done, and no token: that is not the end of it.
+            done = min(done, self.watch.sent - 1)
+        self.watch.hear(said.counter, done, trio.current_time())
+        self._heard.set()
+        self._heard = trio.Event()
 
     async def guard(self) -> None:
         """Watch for silence until cancelled. Raises PeerSilent that names the next stage."""
         while True:
             await trio.sleep(min(PROGRESS_SECONDS, self.watch.limit / 4))
-            with self._around.blaming(self.peer):
+            with self.trust:
                 if self.watch.silent(trio.current_time()):
                     raise PeerSilent(
                         f"{self.peer} made no progress for {self.watch.limit:g} s, "
@@ -126,18 +146,35 @@ class Downstream:
                     )
 
     async def end(self) -> None:
-        """The session is complete: say so, and keep the stream for another."""
-        await self._stream.send(End(self._opened.session_id, self._opened.epoch))
-        self._around.directory.give(self._stream)
+        """The session is complete: say so, and keep the stream for another. Never fails."""
+        if self._stream is None:
+            return
+        try:
+            await self._stream.send(End(*self._ours), timeout=FAREWELL_TIMEOUT)
+        except PeerGone:
+            await self._stream.reset()
+        else:
+            self._around.directory.give(self._stream)
 
     async def cancel(self) -> None:
-        """Nobody wants the rest: say so if we can, and let the stream go. Never raises PeerGone."""
+        """Nobody wants the rest: say so if we can, and let the stream go. Never fails."""
+        if self._stream is None:
+            return
         with trio.CancelScope(shield=True), trio.move_on_after(FAREWELL_TIMEOUT):
             try:
-                cancel = Cancel(self._opened.session_id, self._opened.epoch)
-                await self._stream.send(cancel, timeout=FAREWELL_TIMEOUT)
+                await self._stream.send(Cancel(*self._ours), timeout=FAREWELL_TIMEOUT)
                 await self._stream.aclose()
             except PeerGone:
                 pass
         with trio.CancelScope(shield=True):
             await self._stream.reset()
+
+    @property
+    def _ours(self) -> tuple[SessionId, int]:
+        return self._opened.session_id, self._opened.epoch
+
+    @property
+    def _connected(self) -> FrameStream:
+        if self._stream is None:
+            raise LocalError(f"no stream to {self.peer} yet")
+        return self._stream

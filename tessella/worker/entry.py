@@ -5,26 +5,36 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import trio
 
 from p2p.peers import Host
 from tessella.core.completions import CompletionRequest
-from tessella.core.errors import BadRequest, ContextTooLong, PeerGone, UnknownModel
+from tessella.core.errors import (
+    BadRequest,
+    ContextTooLong,
+    OutOfTurn,
+    PeerGone,
+    RemoteFailure,
+    UnknownModel,
+)
 from tessella.core.ids import SESSION_ID_BYTES, PeerId, SessionId
-from tessella.core.messages import Begun, Delta, Done, Message, Open, Progress
+from tessella.core.messages import Begun, Delta, Done, Message, Open, Progress, Token
 from tessella.core.messages import Stage as Place
 from tessella.core.progress import PROGRESS_SECONDS, Watch
 from tessella.core.route import choose_chain
 from tessella.core.session import Lease
 from tessella.engine.tokenizer import Tokenizer
-from tessella.worker.downstream import Downstream, Neighbourhood
+from tessella.worker.downstream import Downstream
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.sessions import Sessions
 from tessella.worker.stage import Onward, Stage
 from tessella.worker.tail import Tail
 from tessella.worker.terms import Served, Terms, pack_ids
 from tessella.worker.tokens import Inbox, TokenDesk
+from tessella.worker.trust import Neighbourhood
+from tessella.worker.upstream import REPORT_TIMEOUT
 
 # A tokenizer reads about a million characters a second: below this the loop waits 20 ms at most,
 # above it a thread is worth its while.
@@ -32,6 +42,8 @@ INLINE_CHARS = 16 * 1024
 
 Say = Callable[[Message], Awaitable[None]]
 """Sends one message of the answer to the client. Raises PeerGone if it left."""
+
+Task = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +77,29 @@ class Entry:
                 tail = Tail(
                     terms, self.tokenizer, self.eos_ids, self.around.counters, inbox.deliver
                 )
-                await answer.run(tail)
+                done = await answer.run(tail)
             else:
-                await self._answer_through(answer, terms, inbox)
+                done = await self._answer_through(answer, terms, inbox)
         self.around.counters.answers += 1
+        # Said last: whoever asks again at once finds the room that this answer took.
+        await say(done)
 
-    async def _answer_through(self, answer: _Answer, terms: Terms, inbox: Inbox) -> None:
-        onward = await Downstream.open(terms.opened, terms.dtype, self.around)
+    async def _answer_through(self, answer: _Answer, terms: Terms, inbox: Inbox) -> Done:
+        onward = Downstream(terms.opened, terms.dtype, self.around)
+
+        async def deliver(token: Token) -> None:
+            with onward.trust:
+                await inbox.deliver(token)
+
         complete = False
         try:
-            async with open_conversation() as nursery:
-                nursery.start_soon(onward.listen, inbox.deliver)
-                nursery.start_soon(onward.guard)
-                await answer.run(onward, onward.watch)
-                complete = True
-                nursery.cancel_scope.cancel()
+            await onward.connect()
+            beside = (partial(onward.listen, deliver), onward.guard)
+            done = await answer.run(onward, onward.watch, beside)
+            complete = True
             await onward.end()
-        except PeerGone:
+            return done
+        except (PeerGone, RemoteFailure):
             self.around.directory.forget_age()
             raise
         finally:
@@ -118,11 +136,8 @@ class Entry:
         return self.tokenizer.encode(request.prompt)
 
     async def _chain(self) -> tuple[Place, ...]:
-        rows = [
-            row
-            for row in await self.around.directory.rows()
-            if row.contract == self.served.contract
-        ]
+        contract = self.served.contract
+        rows = [row for row in await self.around.directory.rows() if row.contract == contract]
         return choose_chain(rows, self.served.shard.shape.layers, first=self._ourselves)
 
     @property
@@ -176,26 +191,42 @@ class _Answer:
         self._started = started
         self._chunk = chunk
 
-    async def run(self, onward: Onward, watch: Watch | None = None) -> None:
-        """Run to the end of the answer. `watch` is that of the next stage, if there is one."""
-        await self._say(self._begun)
+    async def run(
+        self, onward: Onward, watch: Watch | None = None, beside: Sequence[Task] = ()
+    ) -> Done:
+        """Run to the end of the answer; what remains to be said then.
+
+        `watch` is that of the next stage, if there is one; `beside` run as long as this does.
+        """
         async with open_conversation() as nursery:
+            for task in beside:
+                nursery.start_soon(task)
+            await self._say(self._begun)
             nursery.start_soon(self._report, watch)
             # Beside the answer, so that a tail that fails early is heard during the prefill.
             nursery.start_soon(self._prefill, onward)
-            token, count = await self._inbox.next(), 1
+            token, count = await self._next(0), 1
             first = trio.current_time() - self._started
-            while True:
+            while not token.reason:
                 if watch is not None:
                     watch.rest()
-                await self._say(Delta(token.text, token.token_id, token.logprob, token.top))
-                if token.reason:
-                    break
+                await self._say(_delta(token))
                 await self._stage.run_ids([token.token_id], token.position, True, onward)
-                token, count = await self._inbox.next(), count + 1
+                token, count = await self._next(count), count + 1
+            # The last token is here: whatever becomes of the chain spoils nothing any more.
             nursery.cancel_scope.cancel()
-        total = trio.current_time() - self._started
-        await self._say(Done(token.reason, count, first, total))
+        await self._say(_delta(token))
+        return Done(token.reason, count, first, trio.current_time() - self._started)
+
+    async def _next(self, count: int) -> Token:
+        """The token after `count` others. Raises RemoteFailure for one that cannot be it."""
+        token = await self._inbox.next()
+        position = len(self._terms.prompt) + count
+        fits = count + 1 < self._terms.sampling.max_tokens or token.reason
+        if token.position != position or not 0 <= token.token_id < self._stage.vocab or not fits:
+            said = f"the tail answered {token.token_id} at {token.position}, not at {position}"
+            raise RemoteFailure(OutOfTurn.code, said, retry=True)
+        return token
 
     async def _report(self, watch: Watch | None) -> None:
         """Tell the client each second how far the chain is, so that it knows slow from dead."""
@@ -206,7 +237,8 @@ class _Answer:
             if watch is not None:
                 counter, done = counter + watch.counter, watch.done
             # A cancelled send breaks the stream, and the last of the answer must go down it.
-            with trio.CancelScope(shield=True):
+            limit = trio.current_time() + REPORT_TIMEOUT
+            with trio.CancelScope(shield=True, deadline=limit):
                 await self._say(Progress(opened.session_id, opened.epoch, counter, done))
 
     async def _prefill(self, onward: Onward) -> None:
@@ -215,3 +247,7 @@ class _Answer:
             ids = prompt[start : start + self._chunk]
             last = start + len(ids) == len(prompt)
             await self._stage.run_ids(ids, start, last, onward)
+
+
+def _delta(token: Token) -> Delta:
+    return Delta(token.text, token.token_id, token.logprob, token.top)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p2p.streams import FrameStream
-from tessella.core.errors import BadTensor, OutOfTurn, PeerClosed, PeerGone, PeerReset
+from tessella.core.errors import BadTensor, OutOfTurn, PeerGone, PeerReset
 from tessella.core.ids import PeerId
 from tessella.core.messages import Cancel, End, Open, Park
 from tessella.core.session import EntryLost, NeighbourLost
 from tessella.engine.tokenizer import Tokenizer
-from tessella.worker.downstream import Downstream, Neighbourhood
+from tessella.worker.downstream import Downstream
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.sessions import Sessions
 from tessella.worker.stage import Stage
 from tessella.worker.tail import Tail
 from tessella.worker.terms import Served, Terms, read_terms
+from tessella.worker.tokens import BETWEEN_TIMEOUT
+from tessella.worker.trust import Neighbourhood
 from tessella.worker.upstream import Upstream
 from tessella.worker.way_back import WayBack
 
@@ -38,8 +40,8 @@ class Hops:
         """
         while True:
             try:
-                opened = await stream.receive()
-            except PeerClosed:
+                opened = await stream.receive(BETWEEN_TIMEOUT)
+            except PeerGone:
                 return  # between sessions: nothing is owed to anyone
             if not isinstance(opened, Open):
                 raise OutOfTurn(f"{type(opened).__name__} before a session is open")
@@ -52,8 +54,15 @@ class Hops:
                     await self._run_middle(terms, stage, upstream)
 
     async def _run_middle(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
-        onward = await Downstream.open(terms.opened, terms.dtype, self.around)
+        onward = Downstream(terms.opened, terms.dtype, self.around)
         complete = False
+
+        async def forward() -> None:
+            # Beside the reading: who gives the session up meanwhile does not wait for a dial.
+            await onward.connect()
+            nursery.start_soon(onward.listen, upstream.say)
+            nursery.start_soon(onward.guard)
+            await _compute(stage, upstream, onward)
 
         def progress() -> tuple[int, int]:
             done = onward.watch.done if onward.watch.waiting else stage.lease.held
@@ -61,9 +70,7 @@ class Hops:
 
         try:
             async with open_conversation() as nursery:
-                nursery.start_soon(_compute, stage, upstream, onward)
-                nursery.start_soon(onward.listen, upstream.say)
-                nursery.start_soon(onward.guard)
+                nursery.start_soon(forward)
                 nursery.start_soon(upstream.report, progress)
                 complete = await self._read(terms, stage, upstream)
                 nursery.cancel_scope.cancel()
@@ -110,7 +117,8 @@ class Hops:
 
 async def _compute(stage: Stage, upstream: Upstream, onward: Downstream | Tail) -> None:
     """Run what was queued, in order, until cancelled."""
-    async for hidden in upstream.chunks:
+    while True:
+        hidden = await upstream.next()
         try:
             await stage.run_hidden(hidden.tensor, hidden.position, hidden.sample, onward)
         except BadTensor as exc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 from p2p.peers import Host
 from p2p.pool import StreamPool
 from p2p.streams import FrameStream
+from tessella.core.addresses import PeerAddress
 from tessella.core.errors import TessellaError
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -19,6 +21,7 @@ from tessella.core.messages import COMPLETE, HOP, STATUS, TOKENS, Announce, Regi
 from tessella.core.peers import NodeStatus
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import DType
+from tessella.core.tensors import chunk_positions
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.compute import Job
 from tessella.engine.device import Device, pick_device, serving_dtype
@@ -28,17 +31,17 @@ from tessella.worker.complete import Clients
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
-from tessella.worker.downstream import Neighbourhood
 from tessella.worker.entry import Entry
 from tessella.worker.hops import Hops
-from tessella.worker.membership import Membership
+from tessella.worker.joining import open_mesh
+from tessella.worker.nurseries import open_conversation
 from tessella.worker.sessions import SessionLimits, Sessions
 from tessella.worker.stage import Compute
 from tessella.worker.state import NodeState
 from tessella.worker.status import answer_status, node_status
 from tessella.worker.terms import Served
 from tessella.worker.tokens import TokenDesk
-from tessella.worker.tracker import Tracker
+from tessella.worker.trust import Neighbourhood
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes an event of the node's life: `{"event": "assigned" | "loading" | "ready", …}`."""
@@ -58,49 +61,61 @@ class Ground:
 
 
 async def run_node(config: WorkerConfig, ground: Ground, stop: trio.Event, tell: Tell) -> None:
-    """Join, load, serve, until `stop` is set; then say goodbye.
+    """Join, load, serve, until `stop` is set; then, and however else it ends, say goodbye.
 
-    Errors of joining and loading leave; a session's
-    errors end that session.
+    Errors of joining and loading leave, bare; a session's errors end that session.
     """
+    with closing(open_checkpoint(config.weights)) as checkpoint:
+        await _run(config, ground, checkpoint, stop, tell)
+
+
+async def _run(
+    config: WorkerConfig, ground: Ground, checkpoint: Checkpoint, stop: trio.Event, tell: Tell
+) -> None:
     identity, host, compute = ground.identity, ground.host, ground.compute
-    checkpoint = open_checkpoint(config.weights)
     device = pick_device(config.device)
     stored = (info.stored for info in checkpoint.tensors.values())
     dtype = config.dtype or serving_dtype(device, stored)
     state = NodeState(trio.current_time())
     counters = Counters()
-    tracker = Tracker(host, identity, config.musivum)
-    pool = StreamPool(host)
-    directory = Directory(host, pool, config.model, tracker.peers)
-    desk = TokenDesk(identity)
     register = _registration(config, host, checkpoint, device, dtype)
-    membership = Membership(tracker, register, lambda: _news(state, counters))
-    async with trio.open_nursery() as nursery:
+    facts = (register, checkpoint.shape.layers)
+
+    def blame(peer: PeerId, error: TessellaError) -> None:
+        counters.failed(peer)
+        mesh.report(peer, error)
+
+    async with (
+        open_mesh(config, identity, host, facts, lambda: _news(state, counters)) as mesh,
+        open_conversation() as nursery,
+    ):
+        pool = StreamPool(host)
+        directory = Directory(host, pool, config.model, mesh.rows)
+        around = Neighbourhood(directory, counters, config.hop_timeout, blame)
         nursery.start_soon(pool.run)
         _serve_clients(host, config, state, counters, directory)
-        layers = state.assigned = await membership.join()
-        tell({"event": "assigned", "layer_range": [layers.start, layers.stop]})
-        shard = await _load(checkpoint, layers, device, dtype, compute, state, tell)
-        sessions = _sessions(shard, compute, counters, config)
-
-        def blame(peer: PeerId, error: TessellaError) -> None:
-            counters.failed(peer)
-            membership.report(peer, error)
-
-        around = Neighbourhood(directory, counters, config.hop_timeout, blame)
-        entry = _entry(config, host, checkpoint, sessions, around, desk)
-        _serve_stages(host, config, entry)
-        state.entry, state.status = entry, NodeStatus.HEALTHY
-        await membership.ready(layers)
-        tell({"event": "ready", "peer_id": identity.peer_id, "addrs": list(host.address.full())})
-        nursery.start_soon(membership.announce, layers)
-        nursery.start_soon(membership.send_reports)
-        nursery.start_soon(_expire, sessions)
-        await stop.wait()
-        state.status = NodeStatus.DRAINING
-        await membership.leave()
+        layers = state.assigned = await mesh.join()
+        try:
+            tell({"event": "assigned", "layer_range": [layers.start, layers.stop]})
+            shard = await _load(checkpoint, layers, device, dtype, compute, state, tell)
+            sessions = _sessions(shard, compute, counters, config)
+            nursery.start_soon(_expire, sessions)
+            entry = _entry(config, host, checkpoint, sessions, around, TokenDesk(identity))
+            _serve_stages(host, config, entry)
+            state.entry, state.status = entry, NodeStatus.HEALTHY
+            await mesh.ready(layers)
+            tell(_ready(host.address))
+            nursery.start_soon(mesh.run, layers)
+            await stop.wait()
+        finally:
+            # A node that ends by an error is not listed as one that serves either.
+            state.status = NodeStatus.DRAINING
+            await mesh.leave()
         nursery.cancel_scope.cancel()
+
+
+def _ready(ourselves: PeerAddress) -> dict[str, Any]:
+    return {"event": "ready", "peer_id": ourselves.peer_id, "addrs": list(ourselves.full())}
 
 
 def _registration(
@@ -201,11 +216,12 @@ def _entry(
     around: Neighbourhood,
     desk: TokenDesk,
 ) -> Entry:
+    shape, shard = checkpoint.shape, sessions.shard
     served = Served(
         model=config.model,
         contract=contract_hash(checkpoint),
-        context=min(config.context, checkpoint.shape.context),
-        shard=sessions.shard,
+        context=min(config.context, shape.context),
+        shard=shard,
     )
     return Entry(
         host=host,
@@ -215,7 +231,8 @@ def _entry(
         desk=desk,
         tokenizer=checkpoint.tokenizer(),
         eos_ids=checkpoint.eos_ids,
-        prefill_chunk=config.prefill_chunk,
+        # More than a stage takes in one piece would be refused by the next one.
+        prefill_chunk=min(config.prefill_chunk, chunk_positions(shape.hidden, shard.dtype)),
     )
 
 

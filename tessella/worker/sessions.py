@@ -73,7 +73,9 @@ class Sessions:
         try:
             yield stage
         finally:
-            if stage.lease.state is not State.PARKED:
+            # One that was parked a moment ago may have made room for another already.
+            here = self._held.get(lease.key) is stage
+            if here and stage.lease.state is not State.PARKED:
                 self._free(lease.key)
 
     def park(self, stage: Stage, event: Event, seconds: float) -> None:

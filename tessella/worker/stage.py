@@ -74,6 +74,11 @@ class Stage:
         return self._compute.counter
 
     @property
+    def vocab(self) -> int:
+        """Token ids are below this."""
+        return self._shard.shape.vocab
+
+    @property
     def cache_bytes(self) -> int:
         """Bytes of KV reserved; 0 once freed."""
         return self._cache.nbytes if self._cache else 0
@@ -122,5 +127,7 @@ class Stage:
         outcome, seconds = await self._compute.run(work, urgent=count == 1)
         if count == 1:
             self._counters.stepped(seconds)
+        # The session may have ended while we computed: then its lease is not ours to move.
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.lease = lease
         await onward.send(outcome, position, upto, sample)

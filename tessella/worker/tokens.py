@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import trio
 
+from p2p.pool import IDLE_SECONDS
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import BadSignature, OutOfTurn, PeerClosed
+from tessella.core.errors import BadSignature, OutOfTurn, PeerGone, RemoteFailure
 from tessella.core.identity import PURPOSE_TOKEN_GRANT, Identity, check_signature
 from tessella.core.ids import PeerId, SessionId
-from tessella.core.messages import TOKENS, Open, Token, TokenGrant, TokenOpen, decode, seal
+from tessella.core.messages import TOKENS, Fail, Open, Token, TokenGrant, TokenOpen, decode, seal
 from tessella.worker.directory import Directory
 from tessella.worker.nurseries import open_conversation
 
@@ -21,6 +22,8 @@ from tessella.worker.nurseries import open_conversation
 MAX_WAITING_TOKENS = 64
 # How long a tail may take from the grant to its first frame: a long prefill on a slow mesh.
 GRANT_SECONDS = 3600.0
+# Between sessions. Whoever pools a stream ends it sooner, so this one has no owner.
+BETWEEN_TIMEOUT = 2 * IDLE_SECONDS
 
 
 class Inbox:
@@ -80,8 +83,8 @@ class TokenDesk:
         """Handle one token stream: session after session, each under its own grant."""
         while True:
             try:
-                opened = await stream.receive()
-            except PeerClosed:
+                opened = await stream.receive(BETWEEN_TIMEOUT)
+            except PeerGone:
                 return  # between sessions: nothing is owed to anyone
             if not isinstance(opened, TokenOpen):
                 raise OutOfTurn(f"{type(opened).__name__} before a grant")
@@ -132,7 +135,11 @@ class TokenStream:
         """Connect if need be, and show the grant. Raises PeerGone."""
         entry = PeerAddress(opened.chain[0].peer_id, opened.entry_addrs)
         stream = await directory.stream_at(entry, TOKENS)
-        await stream.send(TokenOpen(opened.grant, opened.grant_signature))
+        try:
+            await stream.send(TokenOpen(opened.grant, opened.grant_signature))
+        except PeerGone:
+            await stream.reset()
+            raise
         return cls(directory, stream)
 
     async def say(self, token: Token) -> None:
@@ -142,9 +149,11 @@ class TokenStream:
     async def watch(self) -> None:
         """Notice when the entry gives the answer up: it says nothing on this stream.
 
-        Raises PeerGone then, and never returns.
+        Raises RemoteFailure with its reason then, or PeerGone, and never returns.
         """
         message = await self._stream.receive()
+        if isinstance(message, Fail):
+            raise RemoteFailure(message.code, message.text, retry=message.retry)
         raise OutOfTurn(f"{type(message).__name__} from the reader of a token stream")
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import trio
@@ -11,14 +12,12 @@ from tessella.core.errors import BadTensor, OutOfTurn
 from tessella.core.messages import Cancel, End, Hidden, Park, Progress, Token
 from tessella.core.progress import PROGRESS_SECONDS
 from tessella.core.tensors import check_hidden, chunk_positions
-from tessella.worker.downstream import Neighbourhood
+from tessella.worker.downstream import window_positions
 from tessella.worker.terms import Terms
+from tessella.worker.trust import Neighbourhood
 
-# Chunks that wait for the compute thread. With room left, a Cancel behind them is seen at once.
-QUEUE_BYTES = 64 * 1024 * 1024
-
-# A neighbour that takes no small frame for so long is not reading at all.
-REPORT_TIMEOUT = 1.0
+# A reader that takes no small frame for so long is not reading at all.
+REPORT_TIMEOUT = 5.0
 
 Farewell = End | Cancel | Park
 ProgressOf = Callable[[], tuple[int, int]]
@@ -37,12 +36,15 @@ class Upstream:
         self._around = around
         self.received = 0
         """Positions that came."""
-        chunk = chunk_positions(hidden, terms.dtype) * hidden * terms.dtype.itemsize
-        self._put, self.chunks = trio.open_memory_channel[Hidden](max(2, QUEUE_BYTES // chunk))
+        # The chunk that asks for a token may come beside the window.
+        window = window_positions(hidden, terms.dtype)
+        self._room = window + chunk_positions(hidden, terms.dtype)
+        self._put, self._chunks = trio.open_memory_channel[Hidden](math.inf)
 
     async def read(self) -> Farewell:
         """Queue hidden states until the session ends; how it ended.
 
+        Never waits for the compute thread, so that the end is seen when it comes.
         Raises PeerGone if the stage before went away, and RemoteError for what may not come.
         """
         opened = self._terms.opened
@@ -54,17 +56,29 @@ class Upstream:
                 raise OutOfTurn("a frame of another session inside this one")
             if not isinstance(message, Hidden):
                 return message
-            await self._put.send(self._checked(message))
+            self._queue(message)
 
-    def _checked(self, hidden: Hidden) -> Hidden:
+    def _queue(self, hidden: Hidden) -> None:
+        count = self._check(hidden)
+        if count > self._room:
+            raise OutOfTurn("more hidden states than the window holds")
+        self._room -= count
+        self.received = hidden.position + count
+        self._around.counters.received(self._stream.peer_id, hidden)
+        self._put.send_nowait(hidden)
+
+    async def next(self) -> Hidden:
+        """The next hidden state to compute, whenever it comes."""
+        hidden = await self._chunks.receive()
+        self._room += hidden.tensor.shape[0]
+        return hidden
+
+    def _check(self, hidden: Hidden) -> int:
         try:
-            count = check_hidden(hidden.tensor, hidden=self._hidden, dtype=self._terms.dtype)
+            return check_hidden(hidden.tensor, hidden=self._hidden, dtype=self._terms.dtype)
         except BadTensor as exc:
             self.blame(exc)
             raise
-        self.received = hidden.position + count
-        self._around.counters.received(self._stream.peer_id, hidden)
-        return hidden
 
     def blame(self, error: BadTensor) -> None:
         """The stage before sent a tensor that lies."""

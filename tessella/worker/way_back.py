@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import trio
 
-from tessella.core.errors import PeerGone
+from tessella.core.errors import ModelUnavailable, PeerGone
 from tessella.core.messages import Token
 from tessella.worker.directory import Directory
 from tessella.worker.terms import Terms
@@ -31,12 +31,11 @@ class WayBack:
     async def run(self) -> None:
         """Open the stream while the prefill is under way, then watch it.
 
-        Raises PeerGone when the entry gives up an answer that it was being sent.
+        Raises RemoteFailure or PeerGone when the entry gives up an answer that it was being sent.
         """
-        with self._opening:
-            # An entry that cannot be dialled from here is told up the chain.
-            with suppress(PeerGone):
-                self._stream = await TokenStream.open(self._directory, self._terms.opened)
+        # An entry that cannot be dialled from here is told up the chain.
+        with self._opening, suppress(PeerGone, ModelUnavailable):
+            self._stream = await TokenStream.open(self._directory, self._terms.opened)
         self._decided.set()
         if self._stream is not None:
             await self._stream.watch()

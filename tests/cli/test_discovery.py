@@ -30,18 +30,19 @@ OTHER = replace(ROW, model=ModelId("other"))
 
 
 def test_a_named_peer_goes_before_the_musivum_of_the_environment() -> None:
-    assert way_of(ADDR, ADDR, "") == Way(peer=parse_peer(ADDR))
-    assert way_of(ADDR, None, "toy") == Way(musivum=parse_peer(ADDR), model="toy")
+    way = way_of(ADDR, ADDR, (), "")
+    assert (way.peer, way.bootstrap) == (parse_peer(ADDR), ())
+    assert way_of(ADDR, None, (), "toy") == Way(musivum=parse_peer(ADDR), model="toy")
 
 
 def test_without_any_way_the_flags_are_named() -> None:
     with pytest.raises(BadConfig, match=r"--musivum.*TESSELLA_MUSIVUM.*--peer"):
-        way_of("", None, "")
+        way_of("", None, (), "")
 
 
 def test_a_malformed_address_is_named() -> None:
     with pytest.raises(BadAddress, match="nonsense"):
-        way_of("nonsense", None, "")
+        way_of("nonsense", None, (), "")
 
 
 def test_the_only_model_of_a_mesh_needs_no_name() -> None:

@@ -10,9 +10,9 @@ from tessella.core.errors import BadConfig
 
 
 @pytest.mark.parametrize("module", ["torch", "tokenizers.models", "gguf"])
-def test_what_the_extra_brings_is_named_with_the_extra(module: str) -> None:
+def test_what_the_extra_brings_is_named_with_the_lock_file(module: str) -> None:
     with (
-        pytest.raises(BadConfig, match=r"pip install 'tessella\[worker\]'") as caught,
+        pytest.raises(BadConfig, match=r"-r requirements\.lock") as caught,
         worker_extra(),
     ):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
@@ -43,8 +43,8 @@ run({args!r})
         ("main", ["--help"], 0, ""),
         ("worker", ["--help"], 0, ""),
         ("main", ["models", "list"], 0, ""),
-        ("main", ["up", "--prompt", "hi", "--model", "/tmp"], 1, "tessella[worker]"),
-        ("worker", ["plan", "--weights", "/tmp"], 1, "tessella[worker]"),
+        ("main", ["up", "--prompt", "hi", "--model", "/tmp"], 1, "-r requirements.lock"),
+        ("worker", ["plan", "--weights", "/tmp"], 1, "-r requirements.lock"),
         ("main", ["peers", "--musivum", "/ip4/127.0.0.1/tcp/1/p2p/{peer}"], 75, "unreachable"),
     ],
 )

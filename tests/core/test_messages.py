@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -175,7 +176,5 @@ def test_no_fields_make_the_decoder_raise_anything_but_bad_frame(
 
 @given(st.binary(max_size=64))
 def test_no_bytes_make_the_decoder_raise_anything_but_bad_frame(body: bytes) -> None:
-    try:
+    with contextlib.suppress(BadFrame):
         m.decode(body)
-    except BadFrame:
-        pass

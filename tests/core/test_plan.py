@@ -156,9 +156,7 @@ def test_enough_claims_in_any_sizes_cover_everything(
     # Each claim holds at least one layer of either end, so each join fills at least one layer.
     least = max(claim_for(terms, LayerRange(n, n + 1)) for n in (0, terms.layers - 1))
     claims = data.draw(
-        st.lists(
-            st.integers(least, least + 3000), min_size=terms.layers, max_size=terms.layers + 3
-        )
+        st.lists(st.integers(least, least + 3000), min_size=terms.layers, max_size=terms.layers + 3)
     )
     check_many_joins(place, terms, claims)
 

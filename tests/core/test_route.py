@@ -74,9 +74,7 @@ THREE = [row("a", 0, 4), row("b", 4, 7), row("c", 7, 10)]
         pytest.param(
             [row("a", 0, 10, queue=9), row("b", 0, 10)], None, "b=0:10", id="a queue is avoided"
         ),
-        pytest.param(
-            [row("b", 0, 10), row("a", 0, 10)], None, "a=0:10", id="ties go by peer id"
-        ),
+        pytest.param([row("b", 0, 10), row("a", 0, 10)], None, "a=0:10", id="ties go by peer id"),
         pytest.param(
             [row("a", 0, 5), row("b", 5, 10, contract="other"), row("c", 5, 10)],
             None,

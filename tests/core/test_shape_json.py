@@ -24,9 +24,7 @@ SHAPE = ModelShape(
     context=8192,
     tied=True,
 )
-YARN = Rope(
-    theta=1e6, kind=RopeKind.YARN, factor=4.0, original_context=4096, attention_factor=1.25
-)
+YARN = Rope(theta=1e6, kind=RopeKind.YARN, factor=4.0, original_context=4096, attention_factor=1.25)
 
 
 @pytest.mark.parametrize("rope", [Rope(), YARN, Rope(kind=RopeKind.LLAMA3, factor=32.0)])

@@ -229,7 +229,7 @@ async def test_a_thread_that_dies_takes_waiters_and_the_context_with_it() -> Non
         gate(job)
         raise SystemExit(3)
 
-    with pytest.raises(LocalError, match=r"died: SystemExit\(3\)"):  # noqa: PT012 - one context
+    with pytest.raises(LocalError, match=r"died: SystemExit\(3\)"):
         async with open_compute() as compute:
             gate = Gate()
             async with trio.open_nursery() as nursery:
@@ -280,7 +280,7 @@ async def test_a_thread_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatc
             await compute.run(gate)
 
     async with trio.open_nursery() as nursery:
-        with pytest.raises(LocalError, match=told):  # noqa: PT012 - one context
+        with pytest.raises(LocalError, match=told):
             async with open_compute() as compute:
                 gate = Gate()
                 nursery.start_soon(ask, compute, gate)

@@ -133,7 +133,7 @@ def test_f32_gives_back_the_checkpoint_it_was_made_from(tmp_path: Path, shape: M
 def test_every_type_is_dequantised_as_the_reference_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Type, slice_bytes: int
 ) -> None:
-    monkeypatch.setattr(gguf_file, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(gguf_file, "DEQUANTISED_BYTES", slice_bytes)
     file = open_gguf(write(tmp_path / "x.gguf", LLAMA, kind))
     for name, tensor in random_tensors(LLAMA, 0, DType.F32).items():
         if tensor.ndim == 1:

@@ -248,7 +248,8 @@ def test_our_own_values_that_are_not_finite_are_not_sent(value: float, dtype: DT
 @pytest.mark.parametrize(
     "lie",
     [
-        WireTensor("f16", (1, 32), bytes(64)),
+        WireTensor("f16", (1, 32), bytes(128)),
+        WireTensor("f64", (1, 32), bytes(256)),
         WireTensor("f32", (1, 31), bytes(124)),
         WireTensor("f32", (2, 32), bytes(128)),
         WireTensor("f32", (0, 32), b""),
@@ -259,3 +260,13 @@ def test_our_own_values_that_are_not_finite_are_not_sent(value: float, dtype: DT
 def test_a_peers_tensor_that_lies_is_refused(middle: Shard, lie: WireTensor) -> None:
     with pytest.raises(BadTensor):
         middle.from_wire(lie)
+
+
+@pytest.mark.parametrize("word", ["f16", "bf16", "f32"])
+def test_a_hidden_state_of_another_dtype_is_taken_in_our_own(middle: Shard, word: str) -> None:
+    values = torch.linspace(-2, 2, 64).view(2, 32)
+    sent = middle.to_wire(values, DType(word))
+    got = middle.from_wire(sent)
+    assert sent.dtype == word
+    assert got.dtype == torch.float32
+    assert torch.allclose(got, values, atol=2e-2)

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from musivum.config import MusivumConfig
 from musivum.probes import MAX_REPORTS
 from musivum.testing import Caller, a_registration, calling, running
+from p2p.kad_wire import KAD
 from p2p.streams import FrameStream
 from p2p.testing import MemoryNetwork
 from tessella.core.addresses import PeerAddress
@@ -210,7 +211,7 @@ async def test_status_shows_the_mesh_and_that_no_tensor_passed(autojump_clock: M
         assert seen["peer_id"] == tracker.peer_id
         assert seen["addrs"] == list(tracker.full())
         assert seen["uptime_seconds"] == 5.0
-        assert seen["protocols"] == [STATUS, TRACKER]
+        assert seen["protocols"] == sorted([STATUS, TRACKER, KAD])
         assert seen["nodes"] == {"total": 2, "by_status": {"Healthy": 1, "PendingLoad": 1}}
         (model,) = seen["models"]
         assert (model["model"], model["health"], model["nodes"]) == ("small", "incomplete", 2)
@@ -230,7 +231,7 @@ async def test_hidden_states_have_no_way_in(autojump_clock: MockClock) -> None:
         running(net, TRACKER_SEED, CONFIG) as tracker,
         calling(net, SEEDS[0], tracker) as node,
     ):
-        assert set(net.hosts[tracker.peer_id].router.protocols) == {TRACKER, STATUS}
+        assert set(net.hosts[tracker.peer_id].router.protocols) == {TRACKER, STATUS, KAD}
         with pytest.raises(Refused):
             await node.host.open_stream(tracker.peer_id, HOP, timeout=5)
         async with await node.host.open_stream(tracker.peer_id, STATUS, timeout=5) as stream:

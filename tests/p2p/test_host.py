@@ -16,6 +16,7 @@ from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.exceptions import MuxedStreamReset
 from libp2p.tools.anyio_service import TrioManager
@@ -211,6 +212,47 @@ async def test_wildcards_are_advertised_as_real_addresses() -> None:
         assert advertised == set(host.address.full())
 
 
+async def test_what_the_operator_announces_is_told_first() -> None:
+    public = "/dns4/node.example.org/tcp/4001"
+    async with open_host(identity(1), listen=[LOOPBACK], announce=[public]) as host:
+        assert host.address.addrs[0] == public
+        assert len(host.address.addrs) == 2
+        assert {str(addr) for addr in host.below.get_addrs()} == set(host.address.full())
+
+
+async def test_a_node_that_nobody_could_dial_does_not_start() -> None:
+    with pytest.raises(BadAddress, match=r"no peer could dial this node: 127\.0\.0\.1"):
+        async with open_host(identity(1), listen=[LOOPBACK], allow_private=False):
+            pass
+    announce = ["/dns4/node.example.org/tcp/4001"]
+    async with open_host(
+        identity(1), listen=[LOOPBACK], announce=announce, allow_private=False
+    ) as host:
+        assert list(host.address.addrs) == announce
+
+
+@pytest.mark.parametrize("announce", ["", "/ip4/0.0.0.0/tcp/4001", "/ip4/169.254.0.1/tcp/1"])
+async def test_an_announcement_that_leads_nowhere_is_refused_by_name(announce: str) -> None:
+    with pytest.raises(BadAddress, match=announce or "not a multiaddr"):
+        async with open_host(identity(1), listen=[LOOPBACK], announce=[announce]):
+            pass
+
+
+async def test_every_interface_is_told_and_any_of_them_will_do() -> None:
+    listen = [f"/ip4/127.0.0.{n}/tcp/0" for n in (1, 2, 3)]
+    async with open_host(identity(1), listen=listen) as server:
+        addrs = server.address.addrs
+        hosts = sorted(addr.split("/")[2] for addr in addrs)
+        assert hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+        dead = ["/ip4/127.0.0.4/tcp/1", "/ip4/127.0.0.5/tcp/1"]
+        for number, addr in enumerate(addrs):
+            async with open_host(identity(10 + number), listen=[]) as client:
+                started = trio.current_time()
+                target = PeerAddress(server.address.peer_id, (*dead, addr))
+                await client.connect(target, timeout=SECONDS)
+                assert trio.current_time() - started < 1
+
+
 async def test_a_client_that_does_not_listen_has_no_address() -> None:
     async with open_host(identity(1), listen=[]) as host:
         assert host.address == PeerAddress(identity(1).peer_id, ())
@@ -224,6 +266,27 @@ async def test_knowing_many_peers_does_not_cost_the_own_key() -> None:
             store.add_addrs(peer, [Multiaddr("/ip4/127.0.0.1/tcp/1")], 1000)
         assert client.below.get_private_key().to_bytes() == identity(1).seed
         assert await works(client, server)
+
+
+async def test_a_dial_on_this_machine_is_quick() -> None:
+    async with two_hosts() as (_, server), open_host(identity(3), listen=[]) as client:
+        started = trio.current_time()
+        await client.connect(server.address, timeout=SECONDS)
+        assert trio.current_time() - started < 0.2
+
+
+async def test_nobody_is_dialled_unasked() -> None:
+    async with two_hosts() as (client, server), open_host(identity(3), listen=[LOOPBACK]) as third:
+        store = client.below.get_peerstore()
+        known = ID.from_base58(third.address.peer_id)
+        store.add_addrs(known, [Multiaddr(addr) for addr in third.address.addrs], 1000)
+        swarm = client.below.get_network()
+        assert isinstance(swarm, Swarm)
+        await swarm.auto_connector.maybe_connect()
+        swarm._schedule_auto_connect()
+        await trio.sleep(0.2)
+        assert client.connected() == (server.address.peer_id,)
+        assert third.connected() == ()
 
 
 async def test_a_dead_first_address_does_not_hide_the_second() -> None:

@@ -24,7 +24,7 @@ from tessella.core.errors import (
 )
 from tessella.core.frames import MIB
 from tessella.core.ids import SessionId
-from tessella.core.messages import HOP, Cancel, Complete, Fail
+from tessella.core.messages import COMPLETE, HOP, STATUS, TOKENS, Cancel, Complete, Fail
 
 HIDDEN = "an internal error; the log of this node has it"
 
@@ -126,6 +126,30 @@ async def test_a_cancelled_handler_resets_the_stream_and_frees_its_place() -> No
         await near.aclose()
         await wait_all_tasks_blocked()
     assert isinstance(near, FrameStream)
+
+
+@pytest.mark.parametrize(("protocol", "taken"), [(STATUS, 64), (COMPLETE, 64), (HOP, 80)])
+async def test_one_peer_has_so_many_streams_over_all_protocols_but_those_of_sessions(
+    protocol: str, taken: int
+) -> None:
+    net, router, held = MemoryNetwork(), Router(), []
+
+    async def handler(stream: FrameStream) -> None:
+        held.append(stream.protocol)
+        await stream.receive()
+
+    for each in (STATUS, COMPLETE, HOP, TOKENS):
+        router.serve(each, handler, streams=100, per_peer=80)
+    async with trio.open_nursery() as nursery:
+        streams = [net.stream_pair(TOKENS) for _ in range(80)]
+        streams += [net.stream_pair(STATUS) for _ in range(30)]
+        streams += [net.stream_pair(protocol) for _ in range(90)]
+        for _, far in streams:
+            nursery.start_soon(router.answer, far)
+        await wait_all_tasks_blocked()
+        assert held.count(TOKENS) == 80
+        assert len(held) == 80 + (taken if protocol != HOP else 30 + taken)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_peer_that_does_not_read_its_fail_is_not_waited_for(

@@ -120,10 +120,12 @@ class Pair:
         self.right = _connection(Secured(self.there, self.back, False))
 
     async def streams(self) -> tuple[YamuxStream, YamuxStream]:
-        """A stream that left opened, and right's end of it."""
+        """A stream that left opened, and right's end of it, which some protocol serves."""
         mine = await self.left.open_stream()
         with trio.fail_after(1):
-            return mine, await self.right.accept_stream()
+            theirs = await self.right.accept_stream()
+        self.right.serve(theirs)
+        return mine, theirs
 
 
 def _connection(secured: Secured) -> YamuxConnection:
@@ -393,6 +395,23 @@ async def test_streams_over_the_limit_are_refused_and_the_rest_live_on() -> None
             await both.left.open_stream()
         await first.reset()
         await both.streams()
+
+
+async def test_streams_that_nobody_serves_are_few_and_their_places_come_back() -> None:
+    async with pair() as both:
+        flood = [await both.left.open_stream() for _ in range(yamux.MAX_UNSERVED + 10)]
+        await wait_all_tasks_blocked()
+        assert len(both.right.streams) == yamux.MAX_UNSERVED
+        for late in flood[yamux.MAX_UNSERVED :]:
+            with pytest.raises(MuxedStreamReset):
+                await late.read()
+        both.right.serve(await both.right.accept_stream())
+        both.right.serve(next(iter(both.right.streams.values())))
+        await flood[1].reset()
+        for _ in range(3):
+            await both.left.open_stream()
+        await wait_all_tasks_blocked()
+        assert len(both.right.streams) == yamux.MAX_UNSERVED + 1
 
 
 async def test_streams_opened_and_cancelled_leak_nothing() -> None:

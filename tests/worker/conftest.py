@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,16 +22,24 @@ from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.client import Event, ask_status, complete
 from tessella.core.addresses import PeerAddress
 from tessella.core.completions import CompletionRequest
+from tessella.core.errors import PeerClosed, PeerUnreachable, TessellaError
 from tessella.core.identity import Identity
-from tessella.core.ids import ModelId
+from tessella.core.ids import ModelId, PeerId, SessionId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import Begun, Delta, Done
+from tessella.core.messages import Begun, Delta, Done, Open, Stage
+from tessella.core.peers import PeerRow
 from tessella.core.sampling import Sampling
+from tessella.core.shapes import DType
 from tessella.engine.compute import Job
+from tessella.engine.device import Device
+from tessella.engine.shard import Shard, load_shard
 from tessella.engine.toy import toy_shape, write_toy
 from tessella.engine.weights import contract_hash, open_checkpoint
 from tessella.worker.config import WorkerConfig
+from tessella.worker.counters import Counters
+from tessella.worker.directory import Directory
 from tessella.worker.node import Ground, run_node
+from tessella.worker.trust import Neighbourhood
 
 T = TypeVar("T")
 MODEL = ModelId("toy")
@@ -83,7 +91,7 @@ class Node:
 
     def layers(self) -> list[int]:
         (assigned,) = (e["layer_range"] for e in self.events if e["event"] == "assigned")
-        return assigned
+        return list(assigned)
 
 
 @dataclass
@@ -100,18 +108,21 @@ class Mesh:
 
     async def add(self, layers: int, **config: Any) -> Node:
         """A node that serves the next so many layers; returns when it does."""
-        seed = bytes([len(self.nodes) + 1]) * 32
-        node = await self.nursery.start(self._run, Identity(seed), layers, config)
-        assert isinstance(node, Node)
-        return node
-
-    async def _run(
-        self, identity: Identity, layers: int, config: dict[str, Any], task_status: Any
-    ) -> None:
         held = sum(node.layers()[1] - node.layers()[0] for node in self.nodes)
         start = held % SHAPE.layers
         # A toy layer is a fraction of the megabyte that claims are counted in: name the range.
         wanted = LayerRange(start, min(start + layers, SHAPE.layers))
+        return await self.start(wanted, bytes([len(self.nodes) + 1]) * 32, **config)
+
+    async def start(self, wanted: LayerRange, seed: bytes, **config: Any) -> Node:
+        """A node of this seed that serves a range; returns when it does."""
+        node = await self.nursery.start(self._run, Identity(seed), wanted, config)
+        assert isinstance(node, Node)
+        return node
+
+    async def _run(
+        self, identity: Identity, wanted: LayerRange, config: dict[str, Any], task_status: Any
+    ) -> None:
         settings = {"context": CONTEXT, "slots": 2, "prefill_chunk": 8, "layers": wanted, **config}
         worker = WorkerConfig(
             musivum=self.musivum.address,
@@ -132,6 +143,17 @@ class Mesh:
 
             with node.scope:
                 await run_node(worker, Ground(identity, host, node.compute), node.stop, tell)
+
+    def crash(self, node: Node) -> None:
+        """A node is gone at once, without a goodbye to anyone."""
+
+        async def unreachable(peer: PeerAddress, *, timeout: float) -> None:
+            raise PeerUnreachable(f"no way to {peer.peer_id}")
+
+        node.host.connect = unreachable  # type: ignore[method-assign]
+        for peer in node.host.connected():
+            self.net.end(node.identity.peer_id, peer, PeerClosed("the process died"))
+        node.scope.cancel()
 
     async def ask(
         self,
@@ -183,13 +205,92 @@ def toy_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def toy_shard(toy_weights: Path) -> Shard:
+    """The whole model, for tests of what a stage does with its shard."""
+    with closing(open_checkpoint(toy_weights)) as checkpoint:
+        return load_shard(checkpoint, SHAPE.whole, device=Device.CPU, dtype=DType.F32)
+
+
+@pytest.fixture
+def inline_compute() -> InlineCompute:
+    return InlineCompute()
+
+
+@pytest.fixture(scope="session")
+def neighbourhood() -> Callable[..., Neighbourhood]:
+    """`neighbourhood(directory, blamed)`: what is blamed is appended to a list of (peer, code)."""
+
+    def made(directory: Directory, blamed: list[tuple[str, str]]) -> Neighbourhood:
+        def blame(peer: PeerId, error: TessellaError) -> None:
+            blamed.append((peer, error.code))
+
+        return Neighbourhood(directory, Counters(), 4.0, blame)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def a_row() -> Callable[..., PeerRow]:
+    """A node of the toy model as musivum lists it; keyword arguments change it."""
+
+    def made(address: PeerAddress, layers: LayerRange, **changes: Any) -> PeerRow:
+        row = PeerRow(
+            peer_id=address.peer_id,
+            model=MODEL,
+            contract="contract",
+            layers=layers,
+            total_layers=SHAPE.layers,
+            status="Healthy",
+            addrs=address.addrs,
+            device="cpu",
+            dtype="f32",
+            queue_depth=0,
+            step_ms=0.0,
+        )
+        return replace(row, **changes)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def an_open() -> Callable[..., Open]:
+    """The `Open` that these peers' session has at one place of its chain of equal ranges."""
+
+    def made(peers: Sequence[PeerAddress], place: int, **changes: Any) -> Open:
+        each = SHAPE.layers // len(peers)
+        opened = Open(
+            session_id=SessionId(b"session of tests"),
+            epoch=0,
+            model=MODEL,
+            contract="contract",
+            dtype="f32",
+            chain=tuple(
+                Stage(peer.peer_id, LayerRange(each * at, each * (at + 1)))
+                for at, peer in enumerate(peers)
+            ),
+            place=place,
+            capacity=64,
+            prompt=bytes([1, 0, 0, 0, 2, 0, 0, 0]),
+            sampling=Sampling(max_tokens=4).encode(),
+            entry_addrs=peers[0].addrs,
+            grant=b"",
+            grant_signature=b"",
+        )
+        return replace(opened, **changes)
+
+    return made
+
+
 OpenMesh = Callable[..., Any]
 
 
 @pytest.fixture
 def open_mesh(toy_weights: Path) -> OpenMesh:
-    """The way into a mesh. A test that waits takes `autojump_clock` too."""
-    """`async with open_mesh([2, 2, 2]) as mesh`: nodes with claims of so many layers each."""
+    """`async with open_mesh([2, 2, 2]) as mesh`: nodes that serve so many layers each.
+
+    A test that waits takes `autojump_clock` too.
+    """
 
     @asynccontextmanager
     async def opened(claims: Sequence[int], **config: Any) -> AsyncIterator[Mesh]:

@@ -19,7 +19,7 @@ async def alone(open_mesh: OpenMesh, **sampling: Any) -> Any:
         return answer
 
 
-@pytest.mark.parametrize("claims", [[2, 2, 2], [1, 2, 3], [4, 2], [1, 1, 1, 1, 1, 1]])
+@pytest.mark.parametrize("claims", [[2, 2, 2], [1, 2, 3], [4, 2], [1, 2, 1, 1, 1]])
 async def test_every_split_gives_the_tokens_of_one_node(
     open_mesh: OpenMesh, autojump_clock: MockClock, claims: list[int]
 ) -> None:

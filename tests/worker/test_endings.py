@@ -33,8 +33,7 @@ async def test_a_complete_answer_leaves_nothing_behind(
         assert await kv_bytes(mesh) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("pace", [0.0, 3.0], ids=["quick", "slow"])
-@pytest.mark.parametrize("after", [0.5, 5.0, 40.0])
+@pytest.mark.parametrize(("after", "pace"), [(0.2, 0.0), (0.5, 3.0), (5.0, 3.0), (40.0, 3.0)])
 async def test_a_client_that_vanishes_frees_every_stage_within_a_second(
     open_mesh: OpenMesh, autojump_clock: MockClock, after: float, pace: float
 ) -> None:
@@ -90,20 +89,20 @@ async def test_the_death_of_a_middle_stage_is_one_clear_error_and_parks_the_tail
         for node in mesh.nodes:
             node.compute.pace = 0.05
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_kill_after, middle, 2.0)
+            nursery.start_soon(_kill_after, mesh, middle, 2.0)
             with pytest.raises(RemoteFailure) as caught:
                 await mesh.ask(PROMPT, max_tokens=150)
         assert caught.value.retry
         await trio.sleep(0.9)
         assert (await mesh.status(entry))["sessions"] == []
         assert (await mesh.status(entry))["peer_failures"] == {middle.identity.peer_id: 1}
-        await trio.sleep(4.0)
+        await trio.sleep(4.2)
         assert (await mesh.status(tail))["sessions"] == []
 
 
-async def _kill_after(node: Any, seconds: float) -> None:
+async def _kill_after(mesh: Any, node: Any, seconds: float) -> None:
     await trio.sleep(seconds)
-    node.scope.cancel()
+    mesh.crash(node)
 
 
 async def test_the_death_of_the_entry_frees_the_other_stages(
@@ -113,7 +112,7 @@ async def test_the_death_of_the_entry_frees_the_other_stages(
         for node in mesh.nodes:
             node.compute.pace = 0.05
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_kill_after, mesh.nodes[0], 2.0)
+            nursery.start_soon(_kill_after, mesh, mesh.nodes[0], 2.0)
             with pytest.raises(PeerGone):
                 await mesh.ask(PROMPT, max_tokens=150)
         await trio.sleep(1.0)
@@ -123,9 +122,9 @@ async def test_the_death_of_the_entry_frees_the_other_stages(
 
 async def test_a_slow_stage_is_waited_for(open_mesh: OpenMesh, autojump_clock: MockClock) -> None:
     async with open_mesh([2, 2, 2], hop_timeout=4.0) as mesh:
-        reference = await mesh.ask(PROMPT, max_tokens=2)
+        reference = await mesh.ask("one chunk", max_tokens=2)
         mesh.nodes[1].compute.pace = 30.0
-        answer = await mesh.ask(PROMPT, max_tokens=2)
+        answer = await mesh.ask("one chunk", max_tokens=2)
         assert answer.ids == reference.ids
         assert answer.done.total_seconds > 30.0
 

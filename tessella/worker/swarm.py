@@ -1,0 +1,89 @@
+"""A node in the swarm: what it says of itself is a signed record, and nobody assigns a range."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import trio
+
+from p2p.dht import Dht
+from tessella.core.errors import BadConfig, TessellaError
+from tessella.core.ids import ModelId, PeerId
+from tessella.core.layers import LayerRange
+from tessella.core.peers import NodeStatus, PeerRow
+from tessella.core.records import NodeRecord, mesh_key, model_key, to_row
+
+logger = logging.getLogger(__name__)
+
+# How long a node waits for anybody before it starts alone: the first of a swarm has nobody.
+JOIN_SECONDS = 10.0
+LEAVE_TIMEOUT = 2.0
+
+
+class Swarm:
+    """Membership by records alone. The Dht is the caller's, to close afterwards."""
+
+    def __init__(
+        self,
+        dht: Dht,
+        beat: float,
+        wanted: LayerRange | None,
+        row: Callable[[LayerRange], PeerRow],
+    ) -> None:
+        """`wanted` is the range the operator chose, `row` what may be said of a node with one."""
+        self._dht = dht
+        self._beat = beat
+        self._wanted = wanted
+        self._row = row
+        self._serves: LayerRange | None = None
+
+    async def join(self) -> LayerRange:
+        """The range that the operator chose, with a warning for those that hold it already."""
+        wanted = self._wanted
+        if wanted is None:
+            raise BadConfig("layers: the swarm assigns no range, choose one")
+        if not await self._dht.joined(JOIN_SECONDS):
+            logger.warning("nobody of the swarm answers yet: starting alone, and looking on")
+            return wanted
+        for other in await self.rows(self._row(wanted).model):
+            if other.layers.start < wanted.stop and wanted.start < other.layers.stop:
+                logger.warning("%s serves layers %s already", other.peer_id, other.layers)
+        return wanted
+
+    async def ready(self, layers: LayerRange) -> None:
+        """Be found under the mesh, the model, and the model of just these tensors."""
+        self._serves = layers
+        row = self._row(layers)
+        await self._dht.publish(NodeRecord.of(row))
+        keys = [mesh_key(), model_key(row.model), model_key(row.model, row.contract)]
+        await self._dht.provide(keys)
+
+    async def run(self, layers: LayerRange) -> None:
+        """Say what is new each beat, until cancelled."""
+        while True:
+            await trio.sleep(self._beat)
+            try:
+                await self._dht.publish(NodeRecord.of(self._row(layers)))
+            except TessellaError as exc:
+                logger.warning("no record went out: %s: %s", exc.code, exc)
+
+    async def rows(self, model: ModelId) -> list[PeerRow]:
+        """The nodes of a model whose records hold now."""
+        return [to_row(record) for record in await self._dht.find_nodes(model)]
+
+    def report(self, peer: PeerId, error: TessellaError) -> None:
+        """Nobody is told: a dead node's record ends by itself, within two beats."""
+        logger.info("%s failed us: %s: %s", peer, error.code, error)
+
+    async def leave(self) -> None:
+        """Publish a last record that says so: it replaces the one that says we serve."""
+        if self._serves is not None:
+            gone = replace(self._row(self._serves), status=NodeStatus.OFFLINE.value)
+            with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT):
+                try:
+                    await self._dht.publish(NodeRecord.of(gone))
+                except TessellaError as exc:
+                    logger.info("left without a goodbye: %s: %s", exc.code, exc)
+        self._dht.withdraw()

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessella.core.addresses import PeerAddress
+from tessella.core.errors import BadConfig
+from tessella.core.identity import Identity
+from tessella.core.ids import ModelId
+from tessella.worker.config import WorkerConfig
+
+MUSIVUM = PeerAddress(Identity(b"m" * 32).peer_id, ("/ip4/10.0.0.1/tcp/4001",))
+
+
+def config(**changes: Any) -> WorkerConfig:
+    known: dict[str, Any] = {
+        "musivum": MUSIVUM,
+        "model": ModelId("toy"),
+        "weights": Path("toy"),
+        "claim_mb": 1,
+    }
+    return WorkerConfig(**known | changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("claim_mb", 0),
+        ("context", 0),
+        ("slots", 0),
+        ("max_sessions", -1),
+        ("prefill_chunk", 0),
+        ("hop_timeout", 0.0),
+        ("hop_timeout", -1.0),
+        ("hop_timeout", float("nan")),
+    ],
+)
+def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: float) -> None:
+    with pytest.raises(BadConfig, match=key):
+        config(**{key: value})
+
+
+def test_the_smallest_values_are_taken() -> None:
+    config(context=1, slots=1, max_sessions=1, prefill_chunk=1, hop_timeout=0.1)

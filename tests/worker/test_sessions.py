@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tessella.core.errors import OutOfTurn, TooManySessions
+from tessella.core.ids import SessionId
+from tessella.core.layers import LayerRange
+from tessella.core.messages import End, Park
+from tessella.core.session import MAX_PARK_SECONDS, Lease, NeighbourLost, State
+from tessella.engine.compute import ComputeThread
+from tessella.engine.shard import Shard
+from tessella.worker.counters import Counters
+from tessella.worker.sessions import SessionLimits, Sessions
+
+LAYERS = LayerRange(2, 4)
+
+
+def a_lease(name: str, *, epoch: int = 0, capacity: int = 10) -> Lease:
+    return Lease(SessionId(name.encode().ljust(16)), epoch, capacity)
+
+
+def room_for(shard: Shard, positions: int, *, sessions: int = 8) -> Sessions:
+    limits = SessionLimits(sessions, shard.kv_bytes(positions, LAYERS))
+    return Sessions(shard, ComputeThread(), Counters(), limits)
+
+
+async def test_a_session_reserves_its_capacity_and_gives_it_back(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 10)
+    with sessions.open(a_lease("one"), LAYERS) as stage:
+        assert sessions.kv_bytes == sessions.kv_limit == toy_shard.kv_bytes(10, LAYERS)
+        assert sessions.leases() == [stage.lease]
+    assert (sessions.kv_bytes, sessions.leases(), stage.cache_bytes) == (0, [], 0)
+
+
+@pytest.mark.parametrize(("positions", "limit"), [(20, 1), (19, 8)], ids=["sessions", "bytes"])
+async def test_what_does_not_fit_is_refused_and_nobody_else_is_touched(
+    toy_shard: Shard, positions: int, limit: int
+) -> None:
+    sessions = room_for(toy_shard, positions, sessions=limit)
+    with sessions.open(a_lease("one"), LAYERS) as stage:
+        with pytest.raises(TooManySessions), sessions.open(a_lease("two"), LAYERS):
+            pass
+        assert sessions.leases() == [stage.lease]
+    with sessions.open(a_lease("two"), LAYERS):
+        pass
+
+
+async def test_one_session_is_open_once_and_another_epoch_is_another_session(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 40)
+    with sessions.open(a_lease("one"), LAYERS), sessions.open(a_lease("one", epoch=1), LAYERS):
+        again = sessions.open(a_lease("one"), LAYERS)
+        with pytest.raises(OutOfTurn, match="open here already"), again:
+            pass
+        assert len(sessions.leases()) == 2
+
+
+@pytest.mark.parametrize(
+    ("event", "asked", "kept"),
+    [
+        (NeighbourLost, 4.0, 4.0),
+        (Park, 4.0, 4.0),
+        (Park, 1e9, MAX_PARK_SECONDS),
+        (Park, math.inf, MAX_PARK_SECONDS),
+        (Park, -1.0, 0.0),
+        (Park, math.nan, 0.0),
+    ],
+)
+async def test_a_parked_session_holds_its_memory_until_its_deadline(
+    toy_shard: Shard, autojump_clock: MockClock, event: type, asked: float, kept: float
+) -> None:
+    sessions = room_for(toy_shard, 10)
+    with sessions.open(a_lease("one"), LAYERS) as stage:
+        sessions.park(stage, event, asked)
+    if kept:
+        await trio.sleep(kept - 0.1)
+        sessions.expire()
+        assert [lease.state for lease in sessions.leases()] == [State.PARKED]
+        await trio.sleep(0.1)
+    sessions.expire()
+    assert sessions.leases() == []
+    assert stage.cache_bytes == 0
+
+
+async def test_parked_sessions_make_room_the_nearest_to_its_deadline_first(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 30)
+    for name, seconds in (("late", 9.0), ("soon", 1.0), ("later", 20.0)):
+        with sessions.open(a_lease(name), LAYERS) as stage:
+            sessions.park(stage, Park, seconds)
+    with sessions.open(a_lease("live"), LAYERS):
+        held = {lease.session_id.decode().strip() for lease in sessions.leases()}
+        assert held == {"late", "later", "live"}
+
+
+@pytest.mark.parametrize("how", ["expired", "evicted"])
+async def test_a_session_that_goes_while_its_stream_is_still_being_ended_is_freed_once(
+    toy_shard: Shard, how: str
+) -> None:
+    sessions = room_for(toy_shard, 10)
+    with ExitStack() as another, sessions.open(a_lease("one"), LAYERS) as stage:
+        sessions.park(stage, Park, 0.0)
+        if how == "expired":
+            sessions.expire()
+        else:
+            another.enter_context(sessions.open(a_lease("two"), LAYERS))
+        assert stage.cache_bytes == 0
+    assert sessions.leases() == []
+
+
+async def test_a_session_opened_again_is_not_freed_by_the_end_of_the_first(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 10)
+    with ExitStack() as again:
+        with sessions.open(a_lease("one"), LAYERS) as first:
+            sessions.park(first, Park, 0.0)
+            sessions.expire()
+            second = again.enter_context(sessions.open(a_lease("one"), LAYERS))
+        assert sessions.leases() == [second.lease]
+        second.lease = second.lease.close(End)
+    assert sessions.leases() == []
