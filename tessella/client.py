@@ -9,7 +9,8 @@ async with open_host(Identity(os.urandom(32)), listen=[]) as host:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -67,13 +68,20 @@ async def ask_peers(host: Host, musivum: PeerAddress, model: str = "") -> list[P
     return decode_rows(answer.rows)
 
 
-async def ask_swarm(host: Host, bootstrap: Sequence[PeerAddress], model: str = "") -> list[PeerRow]:
+async def ask_swarm(
+    host: Host,
+    bootstrap: Sequence[PeerAddress],
+    model: str = "",
+    *,
+    clock: Callable[[], float] = time.time,
+) -> list[PeerRow]:
     """The nodes of a model, or of all, as the swarm knows them. Raises PeerUnreachable.
 
-    Takes part as a client for as long as it asks: nobody is told of us.
+    Takes part as a client for as long as it asks: nobody is told of us. `clock` gives seconds
+    since 1970, by which records end.
     """
     settings = DhtSettings(mode=DhtMode.CLIENT, bootstrap=tuple(bootstrap))
-    async with open_dht(host, settings=settings) as dht:
+    async with open_dht(host, settings=settings, clock=clock) as dht:
         if not await dht.joined(JOIN_SECONDS):
             tried = ", ".join(peer.peer_id for peer in bootstrap)
             raise PeerUnreachable(f"nobody of the swarm answers: tried {tried}")

@@ -42,7 +42,8 @@ async def serve(
         from p2p.host import open_host
         from p2p.supervisor import supervise
         from tessella.engine.compute import open_compute
-        from tessella.worker.node import Ground, run_node
+        from tessella.worker.ground import Ground
+        from tessella.worker.node import run_node
 
     stop = trio.Event()
     interrupts.first_goes_to(stop.set)

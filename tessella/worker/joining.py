@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from p2p.dht import DhtSettings, open_dht
-from p2p.peers import Host
-from tessella.core.identity import Identity
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Announce, Register
 from tessella.core.peers import PeerRow
 from tessella.worker.config import WorkerConfig
+from tessella.worker.ground import Ground
 from tessella.worker.membership import Membership
 from tessella.worker.mesh import BothMeshes, Mesh
 from tessella.worker.swarm import Swarm
@@ -23,8 +22,7 @@ News = Callable[[], Announce]
 @asynccontextmanager
 async def open_mesh(
     config: WorkerConfig,
-    identity: Identity,
-    host: Host,
+    ground: Ground,
     facts: tuple[Register, int],
     news: News,
 ) -> AsyncIterator[Mesh]:
@@ -34,9 +32,10 @@ async def open_mesh(
     of the moment.
     """
     register, total_layers = facts
+    identity, host = ground.identity, ground.host
     musivum = None
     if config.musivum is not None:
-        musivum = Membership(Tracker(host, identity, config.musivum), register, news)
+        musivum = Membership(Tracker(host, identity, config.musivum, ground.clock), register, news)
     if not config.kademlia and musivum is not None:
         yield musivum
         return
@@ -60,6 +59,6 @@ async def open_mesh(
     # musivum is a bootstrap peer too: whoever can register finds the swarm through it.
     peers = (*config.bootstrap, *([config.musivum] if config.musivum else []))
     settings = DhtSettings(bootstrap=peers, snapshot=config.snapshot)
-    async with open_dht(host, identity, settings) as dht:
+    async with open_dht(host, identity, settings, clock=ground.clock) as dht:
         swarm = Swarm(dht, settings.beat, config.layers, row)
         yield BothMeshes(musivum, swarm, config.layers) if musivum is not None else swarm

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -14,7 +13,6 @@ from p2p.pool import StreamPool
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import TessellaError
-from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import COMPLETE, HOP, STATUS, TOKENS, Announce, Register
@@ -32,6 +30,7 @@ from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
 from tessella.worker.entry import Entry
+from tessella.worker.ground import Ground
 from tessella.worker.hops import Hops
 from tessella.worker.joining import open_mesh
 from tessella.worker.nurseries import open_conversation
@@ -49,15 +48,6 @@ Tell = Callable[[dict[str, Any]], None]
 EXPIRE_SECONDS = 1.0
 STATUS_STREAMS = 64
 STATUS_STREAMS_PER_PEER = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a node stands on. It is the caller's, to close afterwards."""
-
-    identity: Identity
-    host: Host
-    compute: Compute
 
 
 async def run_node(config: WorkerConfig, ground: Ground, stop: trio.Event, tell: Tell) -> None:
@@ -86,7 +76,7 @@ async def _run(
         mesh.report(peer, error)
 
     async with (
-        open_mesh(config, identity, host, facts, lambda: _news(state, counters)) as mesh,
+        open_mesh(config, ground, facts, lambda: _news(state, counters)) as mesh,
         open_conversation() as nursery,
     ):
         pool = StreamPool(host)

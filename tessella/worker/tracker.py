@@ -41,10 +41,18 @@ class Tracker:
     `aclose` ends the stream.
     """
 
-    def __init__(self, host: Host, identity: Identity, musivum: PeerAddress) -> None:
+    def __init__(
+        self,
+        host: Host,
+        identity: Identity,
+        musivum: PeerAddress,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` gives the seconds since 1970 that calls are signed with."""
         self._host = host
         self._identity = identity
         self._musivum = musivum
+        self._clock = clock
         self._stream: FrameStream | None = None
         self._turn = trio.Lock()
 
@@ -74,7 +82,7 @@ class Tracker:
     def _signed(self, message: Message) -> Signed:
         call = Call(
             peer_id=self._identity.peer_id,
-            created=time.time(),
+            created=self._clock(),
             nonce=secrets.token_bytes(NONCE_BYTES),
             message=seal(message),
         )

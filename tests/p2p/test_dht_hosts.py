@@ -60,7 +60,7 @@ async def test_nodes_find_each_other_over_sockets() -> None:
     await find_all(6)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.timeout(600)
 async def test_fifty_nodes_find_each_other_over_sockets() -> None:
     await find_all(50)

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from p2p.dht import DhtSettings
 from p2p.testing_dht import Node, Swarm, memory_swarm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 # Nodes that come in the same tenth of a second; each knows one of those before.
 AT_ONCE = 10
@@ -52,7 +52,9 @@ def told(name: str, found: list[tuple[float, int]]) -> str:
     )
 
 
-@pytest.mark.parametrize(("size", "workers"), [(60, 20), (1000, 100)])
+@pytest.mark.parametrize(
+    ("size", "workers"), [(60, 20), pytest.param(1000, 100, marks=pytest.mark.large)]
+)
 async def test_searches_find_all_and_forget_the_dead(
     size: int, workers: int, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,8 @@ from tessella.engine.weights import contract_hash, open_checkpoint
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
-from tessella.worker.node import Ground, run_node
+from tessella.worker.ground import Ground
+from tessella.worker.node import run_node
 from tessella.worker.trust import Neighbourhood
 
 T = TypeVar("T")
@@ -46,6 +47,11 @@ MODEL = ModelId("toy")
 CONTEXT = 256
 CLAIM_MB = 64
 SHAPE = toy_shape(layers=6)
+
+
+def wall_clock() -> float:
+    """Seconds since 1970 that pass with the virtual clock too."""
+    return time.time() + trio.current_time()
 
 
 class InlineCompute:
@@ -123,9 +129,15 @@ class Mesh:
     async def _run(
         self, identity: Identity, wanted: LayerRange, config: dict[str, Any], task_status: Any
     ) -> None:
-        settings = {"context": CONTEXT, "slots": 2, "prefill_chunk": 8, "layers": wanted, **config}
+        settings = {
+            "musivum": self.musivum.address,
+            "context": CONTEXT,
+            "slots": 2,
+            "prefill_chunk": 8,
+            "layers": wanted,
+            **config,
+        }
         worker = WorkerConfig(
-            musivum=self.musivum.address,
             model=MODEL,
             weights=self.weights,
             claim_mb=CLAIM_MB,
@@ -142,7 +154,9 @@ class Mesh:
                     task_status.started(node)
 
             with node.scope:
-                await run_node(worker, Ground(identity, host, node.compute), node.stop, tell)
+                await run_node(
+                    worker, Ground(identity, host, node.compute, wall_clock), node.stop, tell
+                )
 
     def crash(self, node: Node) -> None:
         """A node is gone at once, without a goodbye to anyone."""
@@ -304,7 +318,7 @@ def open_mesh(toy_weights: Path) -> OpenMesh:
         ):
             await nursery.start(
                 lambda task_status: serve(
-                    musivum, settings, clock=time.time, task_status=task_status
+                    musivum, settings, clock=wall_clock, task_status=task_status
                 )
             )
             mesh = Mesh(net, toy_weights, contract, nursery, client, musivum)

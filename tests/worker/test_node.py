@@ -35,7 +35,8 @@ from tessella.engine.compute import open_compute
 from tessella.engine.weights import open_checkpoint
 from tessella.worker import node as node_module
 from tessella.worker.config import WorkerConfig
-from tessella.worker.node import Ground, run_node
+from tessella.worker.ground import Ground
+from tessella.worker.node import run_node
 from tessella.worker.stage import Compute
 
 OpenMesh = Callable[..., Any]

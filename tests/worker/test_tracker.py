@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.testing import a_registration, running
+from musivum.testing import a_registration, clock, running
 from p2p.streams import FrameStream
 from p2p.testing import MemoryNetwork
 from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
@@ -24,18 +23,13 @@ CONFIG = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
 NEWS = Announce("Healthy", 0, 0.0)
 
 
-@pytest.fixture(autouse=True)
-def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nodes sign is compared with musivum's clock, which is trio's in its helpers."""
-    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0 + trio.current_time())
-
-
 @asynccontextmanager
 async def a_tracker(net: MemoryNetwork) -> AsyncIterator[Tracker]:
     identity = Identity(b"n" * 32)
     async with net.host(identity) as host:
         musivum = next(iter(net.hosts.values())).address
-        yield Tracker(host, identity, musivum)
+        # musivum's helpers have a clock of their own, and what nodes sign is compared with it.
+        yield Tracker(host, identity, musivum, clock)
 
 
 async def test_calls_are_signed_and_answered_on_one_stream(autojump_clock: MockClock) -> None:

@@ -23,7 +23,8 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Delta
 from tessella.core.sampling import Sampling
 from tessella.worker.config import WorkerConfig
-from tessella.worker.node import Ground, run_node
+from tessella.worker.ground import Ground
+from tessella.worker.node import run_node
 from tests.p2p.hostile.served import LOOPBACK, SECONDS, STRICT
 from tests.worker.conftest import SHAPE, InlineCompute
 
