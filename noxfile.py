@@ -14,7 +14,7 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "none"
 nox.options.error_on_external_run = False
-nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "slow"]
+nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "interop", "slow"]
 
 PACKAGES = ("tessella", "musivum", "p2p")
 PYTHON = (*PACKAGES, "tests", "examples", "benchmarks", "noxfile.py")
@@ -56,7 +56,14 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def mesh(session: nox.Session) -> None:
     """Real sockets and processes on the loopback interface, one test at a time."""
-    tool(session, "pytest", "-m", "mesh and not slow and not large", "-n", "0", *session.posargs)
+    wanted = "mesh and not slow and not interop and not large"
+    tool(session, "pytest", "-m", wanted, "-n", "0", *session.posargs)
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Peers of js-libp2p and go-libp2p, fetched the first time; skipped where there are none."""
+    tool(session, "pytest", "-m", "interop", "-n", "0", "-rs", *session.posargs)
 
 
 @nox.session

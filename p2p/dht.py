@@ -74,7 +74,7 @@ class DhtSettings:
     snapshot: Path | None = None
     """Where known peers are kept between runs."""
     beat: float = BEAT
-    """Seconds between two records. At least one."""
+    """Seconds between two records. At least 1, and 300 at most: a record lives two, and 600."""
     allow_private: bool | tuple[Cidr, ...] = True
     """Private networks in which peers may be dialled that others name; see `judge_addr`."""
     per_group: int | None = None

@@ -25,7 +25,7 @@ from tessella.core.errors import Busy, LocalError, RemoteError
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.kademlia import K
-from tessella.core.records import NodeRecord, is_multihash, node_key, seal_record
+from tessella.core.records import MAX_LIFE, NodeRecord, is_multihash, node_key, seal_record
 
 # Holders of a key are looked for again after this long, and at once when one fails.
 LOOK_AGAIN = 240.0
@@ -75,7 +75,7 @@ class Publisher:
         self._table = table
         self._values, self._providers = stores
         self._clock = clock
-        self._beat = max(SHORTEST_BEAT, beat)
+        self._beat = min(max(SHORTEST_BEAT, beat), MAX_LIFE / 2)
         self._record: NodeRecord | None = None
         self._keys: dict[bytes, None] = {}
         self._holders: dict[bytes, _Holders] = {}

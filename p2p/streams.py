@@ -11,7 +11,6 @@ write. A sender leaves when its frame is written, by whichever task.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from types import TracebackType
 from typing import Protocol
@@ -192,7 +191,9 @@ class FrameStream:
             raise LocalError(f"two tasks receive from {self!r}")
         self._reading = True
         try:
-            with trio.fail_after(math.inf if timeout is None else timeout):
+            if timeout is None:
+                return decode(await self._next_body())
+            with trio.fail_after(timeout):
                 return decode(await self._next_body())
         except trio.TooSlowError:
             raise PeerSilent(f"{self.peer_id} sent nothing for {timeout:g} s") from None

@@ -4,7 +4,7 @@
     noise         one system call and one copy a message instead of four
     negotiation   one bad byte, or an endless length, must not end the process
     inbound       a closed connection gives its slot back; what one address may hold
-    tcp           a vanished peer is noticed; IPv6 peers have an address
+    tcp           a vanished peer is noticed; IPv6 peers have an address; no lock before a write
     logs          nothing on standard error, and the root logger stays ours
     handlers      a handler that raises costs its own stream
 
@@ -20,7 +20,7 @@ from p2p.fixes.logs import quieten_libp2p
 from p2p.fixes.muxer import use_our_yamux
 from p2p.fixes.negotiation import bound_negotiation
 from p2p.fixes.noise import buffer_noise
-from p2p.fixes.tcp import notice_vanished_peers, read_ipv6_addresses
+from p2p.fixes.tcp import notice_vanished_peers, read_ipv6_addresses, write_at_once
 from tessella.core.errors import LocalError
 
 LIBP2P = "0.8.1"
@@ -32,6 +32,7 @@ _FIXES = (
     give_inbound_slots_back,
     notice_vanished_peers,
     read_ipv6_addresses,
+    write_at_once,
 )
 _applied: list[str] = []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 
@@ -269,6 +270,15 @@ async def test_closing_drops_what_waits_stops_what_runs_and_ends_the_thread() ->
         assert gate.left
         assert "tessella-compute" not in [thread.name for thread in threading.enumerate()]
     assert ends == ["ended", "ended"]
+
+
+async def test_closing_leaves_no_file_open() -> None:
+    before = os.listdir("/dev/fd")
+    for _ in range(3):
+        async with open_compute() as compute:
+            assert await compute.run(lambda job: 1) == 1
+            assert len(os.listdir("/dev/fd")) > len(before)
+    assert len(os.listdir("/dev/fd")) == len(before)
 
 
 async def test_a_thread_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,18 @@ MOST_EXAMPLE_LINES = 100
 NAMELESS = {"base", "common", "helpers", "manager", "misc", "utils"}
 # Where tests stand for one module each. Elsewhere some hold what several do together.
 MIRRORED = {"core": "tessella/core", "engine": "tessella/engine", "musivum": "musivum"}
-DIRECTORIES = {"cli", "core", "engine", "examples", "mesh", "meta", "musivum", "p2p", "worker"}
+DIRECTORIES = {
+    "cli",
+    "core",
+    "engine",
+    "examples",
+    "interop",
+    "mesh",
+    "meta",
+    "musivum",
+    "p2p",
+    "worker",
+}
 
 
 def named(file: Path) -> str:

@@ -1,9 +1,10 @@
 // A peer of the swarm that shares no line with Tessella: js-libp2p, and what docs/wire.md says.
 //
-//     node peer.mjs <multiaddr of a bootstrap peer> <model>
+//     node peer.mjs find <multiaddr of a bootstrap peer> <model>
+//     node peer.mjs publish <multiaddr of a bootstrap peer> <model>
 //
-// It finds the nodes of the model, verifies the record of each, asks each for its status, and
-// prints what it saw as one line of JSON.
+// The first finds the nodes of a model, verifies the record of each, and asks each for its status.
+// The second says that it is such a node itself. What was seen is printed as one line of JSON.
 
 import { createHash, createPublicKey, verify } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -23,6 +24,7 @@ const { yamux } = await import('@chainsafe/libp2p-yamux')
 const { identify } = await import('@libp2p/identify')
 const { ping } = await import('@libp2p/ping')
 const { kadDHT } = await import('@libp2p/kad-dht')
+const { generateKeyPair } = await import('@libp2p/crypto/keys')
 const { multiaddr } = await import('@multiformats/multiaddr')
 const { decode, encode } = await import('@msgpack/msgpack')
 const { base58btc } = await import('multiformats/bases/base58')
@@ -98,9 +100,10 @@ async function findProviders (dht, model) {
   const found = new Map()
   for await (const event of dht.findProviders(modelKey(model), limit())) {
     for (const peer of event.providers ?? []) {
-      // A peer that knows of no address says so with an empty list.
-      const known = found.get(peer.id.toString()) ?? []
-      found.set(peer.id.toString(), known.concat(peer.multiaddrs))
+      const id = peer.id.toString()
+      // Each holder of the key names the same providers again.
+      const told = found.get(id) ?? new Set()
+      found.set(id, new Set([...told, ...peer.multiaddrs.map(String)]))
     }
   }
   return found
@@ -154,14 +157,61 @@ async function askStatus (node, peerId, addrs) {
   return JSON.parse(text(document))
 }
 
-async function look (node, bootstrap, model) {
+async function makeRecord (node, privateKey, model) {
+  const now = Date.now()
+  const says = {
+    peer_id: node.peerId.toString(),
+    model,
+    contract: 'of the tensors',
+    layers: [2, 4],
+    total_layers: 4,
+    status: 'Healthy',
+    addrs: ['/dns4/node.example/tcp/9080'],
+    device: 'cpu',
+    dtype: 'f16',
+    queue_depth: 1,
+    step_ms: 2.5,
+    sequence: now,
+    made_at: now / 1000,
+    life: 60
+  }
+  const payload = encode(RECORD_FIELDS.map((name) => says[name]))
+  return encode([payload, await privateKey.sign(Buffer.concat([PURPOSE, payload]))])
+}
+
+async function inTable (dht) {
+  const deadline = Date.now() + FIND_TIMEOUT
+  while (dht.routingTable.size === 0) {
+    if (Date.now() > deadline) throw new Error('nobody answers for the swarm')
+    await sleep(RETRY_AFTER)
+  }
+}
+
+async function publish (node, bootstrap, model, privateKey) {
+  const { dht } = node.services
+  await node.dial(multiaddr(bootstrap), limit())
+  await inTable(dht)
+  const key = new TextEncoder().encode(NAMESPACE + node.peerId.toString())
+  const answered = new Set()
+  for await (const event of dht.put(key, await makeRecord(node, privateKey, model), limit())) {
+    if (event.name === 'PEER_RESPONSE' && event.messageName === 'PUT_VALUE') {
+      answered.add(event.from.toString())
+    }
+  }
+  for await (const event of dht.provide(modelKey(model), limit())) {
+    if (event.name === 'QUERY_ERROR') throw event.error
+  }
+  return { peer_id: node.peerId.toString(), answered: [...answered] }
+}
+
+async function find (node, bootstrap, model) {
   const connection = await node.dial(multiaddr(bootstrap), limit())
   const pingMs = await node.services.ping.ping(connection.remotePeer, limit())
   const nodes = []
-  for (const [peerId, multiaddrs] of await firstProviders(node.services.dht, model)) {
+  for (const [peerId, told] of await firstProviders(node.services.dht, model)) {
     const record = await getRecord(node.services.dht, peerId)
     const status = await askStatus(node, peerId, record.addrs)
-    nodes.push({ provider: peerId, told: multiaddrs.map(String), record, status })
+    nodes.push({ provider: peerId, told: [...told], record, status })
   }
   return {
     peer_id: node.peerId.toString(),
@@ -173,8 +223,10 @@ async function look (node, bootstrap, model) {
   }
 }
 
-const [bootstrap, model] = process.argv.slice(2)
+const [verb, bootstrap, model] = process.argv.slice(2)
+const privateKey = await generateKeyPair('Ed25519')
 const node = await createLibp2p({
+  privateKey,
   transports: [tcp()],
   connectionEncrypters: [noise()],
   streamMuxers: [yamux()],
@@ -192,7 +244,7 @@ const node = await createLibp2p({
   }
 })
 try {
-  console.log(JSON.stringify(await look(node, bootstrap, model)))
+  console.log(JSON.stringify(await { find, publish }[verb](node, bootstrap, model, privateKey)))
 } finally {
   await node.stop()
 }
