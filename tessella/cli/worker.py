@@ -53,6 +53,9 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
         bool, typer.Option("--kademlia", help="Be found through the swarm; needs no musivum.")
     ] = False,
     bootstrap: BootstrapOption = None,
+    lan: Annotated[
+        bool, typer.Option("--lan/--no-lan", help="With --kademlia: look on the local network too.")
+    ] = True,
     model: Annotated[str | None, typer.Option(help="The name it is served under.")] = None,
     weights: Annotated[
         str | None,
@@ -125,6 +128,7 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     config = WorkerConfig(
         musivum=parse_peer(musivum) if musivum else None,
         kademlia=kademlia,
+        lan=lan,
         bootstrap=tuple(map(parse_peer, bootstrap or ())),
         snapshot=home() / SWARM_PEERS if kademlia else None,
         model=name,

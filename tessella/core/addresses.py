@@ -86,6 +86,12 @@ def is_wildcard(addr: str) -> bool:
     return addr.split("/")[2] in ("0.0.0.0", "::")
 
 
+def is_loopback(addr: str) -> bool:
+    """Whether a transport address can be dialled from its own machine alone."""
+    host = addr.split("/")[2]
+    return host == "::1" or host.startswith("127.")
+
+
 def parse_peer(text: str) -> PeerAddress:
     """`/ip4/…/tcp/…/p2p/ID` as a value. Raises BadAddress that names the text."""
     addr, marker, peer_id = text.strip().rpartition("/p2p/")

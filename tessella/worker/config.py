@@ -22,6 +22,8 @@ class WorkerConfig:
     """Whether it is found through the swarm, beside or instead of musivum."""
     bootstrap: tuple[PeerAddress, ...] = ()
     """Peers through which it finds the swarm. Its own address among them is left out."""
+    lan: bool = True
+    """Whether a node of the swarm looks for others by multicast on its local network."""
     snapshot: Path | None = None
     """Where the peers of the swarm are kept between runs."""
     model: ModelId

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from p2p.background import background_tasks
 from p2p.dht import DhtSettings, open_dht
+from tessella.core.addresses import is_loopback
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Announce, Register
 from tessella.core.peers import PeerRow
@@ -13,7 +15,7 @@ from tessella.worker.config import WorkerConfig
 from tessella.worker.ground import Ground
 from tessella.worker.membership import Membership
 from tessella.worker.mesh import BothMeshes, Mesh
-from tessella.worker.swarm import Swarm
+from tessella.worker.swarm import Swarm, meet_neighbours
 from tessella.worker.tracker import Tracker
 
 News = Callable[[], Announce]
@@ -58,7 +60,15 @@ async def open_mesh(
 
     # musivum is a bootstrap peer too: whoever can register finds the swarm through it.
     peers = (*config.bootstrap, *([config.musivum] if config.musivum else []))
-    settings = DhtSettings(bootstrap=peers, snapshot=config.snapshot)
-    async with open_dht(host, identity, settings, clock=ground.clock) as dht:
+    settings = DhtSettings(
+        bootstrap=peers, snapshot=config.snapshot, allow_private=config.allow_private
+    )
+    async with (
+        open_dht(host, identity, settings, clock=ground.clock) as dht,
+        background_tasks() as nursery,
+    ):
+        # Who listens on the loopback interface alone has no neighbours.
+        if config.lan and not all(map(is_loopback, host.address.addrs)):
+            nursery.start_soon(meet_neighbours, dht, host.address)
         swarm = Swarm(dht, settings.beat, config.layers, row)
         yield BothMeshes(musivum, swarm, config.layers) if musivum is not None else swarm

@@ -9,6 +9,8 @@ from dataclasses import replace
 import trio
 
 from p2p.dht import Dht
+from p2p.lan import open_lan
+from tessella.core.addresses import PeerAddress
 from tessella.core.errors import BadConfig, TessellaError
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
@@ -20,6 +22,19 @@ logger = logging.getLogger(__name__)
 # How long a node waits for anybody before it starts alone: the first of a swarm has nobody.
 JOIN_SECONDS = 10.0
 LEAVE_TIMEOUT = 2.0
+
+
+async def meet_neighbours(dht: Dht, ourselves: PeerAddress) -> None:
+    """Introduce whoever is found on the local network, until cancelled.
+
+    A network without multicast is none to look at: one line, and the bootstrap peers remain.
+    """
+    try:
+        async with open_lan(ourselves) as found:
+            async for peer in found:
+                await dht.introduce(peer)
+    except OSError as exc:
+        logger.warning("no multicast on this network, so nobody is found on it: %s", exc)
 
 
 class Swarm:

@@ -15,6 +15,8 @@ from tessella.core.addresses import (
     Cidr,
     PeerAddress,
     check_addr,
+    is_loopback,
+    is_wildcard,
     judge_addr,
     merge,
     parse_peer,
@@ -190,3 +192,21 @@ def test_names_and_ports_are_judged_as_well(addr: str, allow_private: bool, usab
 def test_older_spellings_of_loopback_are_no_addresses(host: str) -> None:
     with pytest.raises(BadAddress):
         judge_addr(f"/ip4/{host}/tcp/1", True)
+
+
+@pytest.mark.parametrize(
+    ("addr", "wildcard", "loopback"),
+    [
+        ("/ip4/0.0.0.0/tcp/1", True, False),
+        ("/ip6/::/tcp/1", True, False),
+        ("/ip4/127.0.0.1/tcp/1", False, True),
+        ("/ip4/127.9.9.9/tcp/1", False, True),
+        ("/ip6/::1/tcp/1", False, True),
+        ("/ip4/10.0.0.1/tcp/1", False, False),
+        ("/dns4/localhost/tcp/1", False, False),
+    ],
+)
+def test_wildcard_and_loopback_listeners_are_told_apart(
+    addr: str, wildcard: bool, loopback: bool
+) -> None:
+    assert (is_wildcard(addr), is_loopback(addr)) == (wildcard, loopback)

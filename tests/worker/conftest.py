@@ -135,6 +135,8 @@ class Mesh:
             "slots": 2,
             "prefill_chunk": 8,
             "layers": wanted,
+            "allow_private": True,
+            "lan": False,  # the memory network has none, and the real one is not ours
             **config,
         }
         worker = WorkerConfig(
