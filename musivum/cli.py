@@ -51,7 +51,7 @@ def serve(
         ),
     ] = None,
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the identity is kept; made if missing.")
+        Path, typer.Option(metavar="DIR", help="What outlives a restart; made if missing.")
     ] = DEFAULT_DATA,
     bootstrap_only: Annotated[
         bool,
@@ -130,7 +130,11 @@ async def _serve(
             nursery.start_soon(_stop_on_signal, signals, nursery.cancel_scope)
             if until_stdin_closes:
                 nursery.start_soon(_stop_with_stdin, nursery.cancel_scope)
-            await supervise(once)
+            # Another start would listen on another port, where nobody looks for it.
+            if any(addr.endswith("/tcp/0") for addr in config.listen):
+                await once()
+            else:
+                await supervise(once)
 
 
 def _say_ready(address: PeerAddress, json_lines: bool) -> None:

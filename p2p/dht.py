@@ -186,6 +186,10 @@ class Dht:
         """
         await self._publisher.publish(record)
 
+    def update(self, record: NodeRecord) -> None:
+        """Say this from the next beat on: the same node as published, with other news."""
+        self._publisher.update(record)
+
     async def provide(self, keys: Iterable[bytes]) -> None:
         """Be found under these keys (`model_key`, `mesh_key`), and no others, from now on."""
         await self._publisher.provide(keys)

@@ -91,6 +91,10 @@ class Publisher:
         self._record = record
         await self.tell()
 
+    def update(self, record: NodeRecord) -> None:
+        """Say this from the next beat on."""
+        self._record = record
+
     async def provide(self, keys: Iterable[bytes]) -> None:
         """Be a provider of these keys, and of no others, from now on. Raises LocalError."""
         wanted = dict.fromkeys(keys)

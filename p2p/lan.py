@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 from zeroconf import (  # type: ignore[attr-defined] # DNSText is not in its list of exports
@@ -26,6 +26,7 @@ from zeroconf import (  # type: ignore[attr-defined] # DNSText is not in its lis
     ServiceStateChange,
     Zeroconf,
 )
+from zeroconf import Error as ZeroconfError
 
 from tessella.core.addresses import MAX_ADDRS, PeerAddress, merge, parse_peer
 from tessella.core.errors import BadAddress
@@ -107,14 +108,25 @@ async def open_lan(
     send, receive = trio.open_memory_channel[PeerAddress](MAX_WAITING)
     listener = _Listener(own.peer_id, send)
     chosen = list(interfaces) if interfaces is not None else InterfaceChoice.All
-    zeroconf = await trio.to_thread.run_sync(Zeroconf, chosen)
+    with _as_os_error():
+        zeroconf = await trio.to_thread.run_sync(Zeroconf, chosen)
     try:
-        await trio.to_thread.run_sync(_start, zeroconf, own, listener)
+        with _as_os_error():
+            await trio.to_thread.run_sync(_start, zeroconf, own, listener)
         async with receive:
             yield receive
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(zeroconf.close)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """zeroconf tells of a network that it cannot use in several ways; a caller needs one."""
+    try:
+        yield
+    except (RuntimeError, ZeroconfError) as exc:
+        raise OSError(f"multicast DNS does not start: {exc!r}") from exc
 
 
 def _start(zeroconf: Zeroconf, own: PeerAddress, listener: _Listener) -> None:

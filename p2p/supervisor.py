@@ -15,6 +15,7 @@ Everything else that `once` raises is the program's own business and passes thro
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -65,6 +66,9 @@ async def supervise(open_and_serve: Callable[[], Awaitable[None]]) -> None:
         if delay is None:
             raise HostDied(f"{died}, {len(deaths)} times: not started again") from died
         logger.error("%s; starting again in %g s, %d of %d", died, delay, len(deaths), len(DELAYS))
+        # Its traceback holds everything that was served on the host, in cycles of frames.
+        del died
+        gc.collect()
         await trio.sleep(delay)
 
 

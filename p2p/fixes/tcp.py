@@ -1,4 +1,4 @@
-"""Sockets that notice a vanished peer and know whom they talk to."""
+"""Sockets that notice a vanished peer, know whom they talk to, and write at once."""
 
 from __future__ import annotations
 

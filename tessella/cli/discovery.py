@@ -1,4 +1,4 @@
-"""Finding a node to ask: through a musivum, or the one that the user named."""
+"""Finding a node to ask: through a musivum, the swarm, or the one that the user named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessella.core.addresses import PeerAddress, parse_peer
 from tessella.core.errors import BadConfig, ModelUnavailable, UnknownModel
 from tessella.core.identity import SEED_BYTES, Identity
 from tessella.core.ids import ModelId
-from tessella.core.peers import PeerRow, choose_entry
+from tessella.core.peers import NodeStatus, PeerRow, choose_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ async def _model_of(host: Host, peer: PeerAddress) -> str:
 
 def choose_model(rows: Sequence[PeerRow], wanted: str) -> ModelId:
     """The model that is wanted, or the only one that the mesh serves."""
-    served = sorted({row.model for row in rows})
+    gone = NodeStatus.OFFLINE.value
+    served = sorted({row.model for row in rows if row.status != gone})
     if not served:
         raise ModelUnavailable(f"no node serves {wanted!r}" if wanted else "no node is known there")
     if wanted:

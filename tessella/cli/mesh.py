@@ -26,6 +26,7 @@ START_SILENCE = 120.0
 # Between two tensors of a shard.
 LOAD_SILENCE = 300.0
 THREADS_VARIABLE = "OMP_NUM_THREADS"
+PUBLIC = "TESSELLA_PUBLIC_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,9 @@ def _worker(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress) -> Pr
         "--until-stdin-closes",
         "--join-after-stdin",
     )
-    env = {THREADS_VARIABLE: str(plan.threads), **os.environ}
+    # What a NAT maps to this machine does not lead to a port of the loopback interface.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(PUBLIC)}
+    env = {THREADS_VARIABLE: str(plan.threads), **inherited}
     return Program(name=f"worker-{number}", argv=argv, env=env)
 
 

@@ -63,6 +63,8 @@ async def serve(
             tell = tell_json if manners.as_json else tell_people(bars)
 
             async def once() -> None:
+                if stop.is_set():
+                    return  # the host died while we left
                 async with (
                     open_host(
                         identity,

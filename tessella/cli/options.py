@@ -1,4 +1,4 @@
-"""The flags that `chat` and `up` share, and what they mean together."""
+"""Flags that several commands share, and what they mean together."""
 
 from __future__ import annotations
 

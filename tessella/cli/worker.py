@@ -23,7 +23,7 @@ from tessella.cli.options import (
 from tessella.cli.plan import plan
 from tessella.cli.planning import dtype_of
 from tessella.cli.signals import run_command
-from tessella.core.addresses import check_addr, is_wildcard, parse_peer
+from tessella.core.addresses import check_addr, is_private, parse_peer
 from tessella.core.errors import BadConfig
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
@@ -113,8 +113,7 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     given = {
         "listen": listening,
         "announce": announced(public_ip, public_p2p_port, listening),
-        # An address that is listened on by name is meant; a wildcard may hold any.
-        "allow_private": allow_private_addrs or not any(map(is_wildcard, listening)),
+        "allow_private": allow_private_addrs or all(map(is_private, listening)),
         "layers": _range(layers),
         "device": device,
         "dtype": dtype_of(dtype),

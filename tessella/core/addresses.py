@@ -81,9 +81,15 @@ def check_addr(text: str) -> str:
     return text
 
 
-def is_wildcard(addr: str) -> bool:
-    """Whether a transport address stands for every interface of a machine."""
-    return addr.split("/")[2] in ("0.0.0.0", "::")
+def is_private(addr: str) -> bool:
+    """Whether a transport address is one of a machine or a LAN by name, and no wildcard.
+
+    Who listens on such an address means it, and wants it told.
+    """
+    try:
+        return within(read_ip(addr.split("/")[2]), (*LOOPBACK, *PRIVATE))
+    except ValueError:
+        return False
 
 
 def is_loopback(addr: str) -> bool:

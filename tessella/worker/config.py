@@ -37,7 +37,7 @@ class WorkerConfig:
     announce: tuple[str, ...] = ()
     """Multiaddrs that others are told first: what a NAT or a proxy maps to the listeners."""
     allow_private: bool = False
-    """Whether private and loopback addresses of a wildcard listener are told as well."""
+    """Whether private and loopback addresses are told, and dialled where the swarm names them."""
     layers: LayerRange | None = None
     """A range to insist on; None takes what musivum assigns. The swarm assigns none."""
     device: str | None = None
@@ -49,7 +49,7 @@ class WorkerConfig:
     slots: int = 4
     """Sessions of a full context that the KV budget is sized for. At least 1."""
     max_sessions: int = 64
-    """Live sessions at most, and streams one peer may hold. At least 1."""
+    """Live sessions at most; twice as many streams, of hops and of tokens each. At least 1."""
     prefill_chunk: int = 128
     """Positions in one prefill chunk: smaller overlaps stages better, larger multiplies better."""
     hop_timeout: float = 10.0

@@ -25,9 +25,11 @@ from tessella.core.peers import PeerRow
 
 # A chain is built from rows at most this old; a node that left shows as a failed connect anyway.
 FRESH_SECONDS = 2.0
-# Where something is known, a request waits this long for musivum, and the next ones for a while
+# Where something is known, a request waits this long for the mesh, and the next ones for a while
 # not at all. Where nothing is, there is nothing to do but wait; less than a client does.
 PATIENCE_SECONDS = 1.0
+# A search of the swarm meets silent peers, and has to find out that they are.
+SWARM_PATIENCE_SECONDS = 6.0
 AWAY_SECONDS = 10.0
 FIRST_SECONDS = 10.0
 CONNECT_TIMEOUT = 5.0
@@ -38,17 +40,26 @@ AskRows = Callable[[ModelId], Awaitable[list[PeerRow]]]
 class Directory:
     """Rows of one model, fetched when they are needed and too old."""
 
-    def __init__(self, host: Host, pool: StreamPool, model: ModelId, ask: AskRows) -> None:
+    def __init__(
+        self,
+        host: Host,
+        pool: StreamPool,
+        model: ModelId,
+        ask: AskRows,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`patience` is how many seconds a request waits for `ask` where something is known."""
         self._host = host
         self._pool = pool
         self._model = model
         self._ask = ask
+        self._patience = patience
         self._rows: dict[PeerId, PeerRow] = {}
         self._ask_at = float("-inf")
         self._asking = trio.Lock()
 
     async def rows(self) -> list[PeerRow]:
-        """Who serves the model, as musivum said within the last seconds, or said last.
+        """Who serves the model, as the mesh said within the last seconds, or said last.
 
         Raises the error of the asking only if nothing was ever heard.
         """
@@ -59,7 +70,7 @@ class Directory:
 
     async def _refresh(self) -> None:
         try:
-            rows = await self._answer(PATIENCE_SECONDS if self._rows else FIRST_SECONDS)
+            rows = await self._answer(self._patience if self._rows else FIRST_SECONDS)
         except TessellaError:
             if not self._rows:
                 raise
@@ -73,7 +84,7 @@ class Directory:
             with trio.fail_after(patience):
                 return await self._ask(self._model)
         except trio.TooSlowError:
-            raise PeerSilent(f"musivum did not answer within {patience:g} s") from None
+            raise PeerSilent(f"the mesh did not answer within {patience:g} s") from None
 
     def forget_age(self) -> None:
         """Ask again at the next need: what is known was seen to be wrong."""

@@ -14,12 +14,17 @@ from tessella.core.peers import PeerRow
 
 logger = logging.getLogger(__name__)
 
+# How long musivum is waited for where the swarm could answer, and to be told that a node serves:
+# who is away then is told by the next heartbeat.
+MUSIVUM_SECONDS = 1.0
+READY_SECONDS = 10.0
+
 
 class Mesh(Protocol):
     """A node's membership: what it is given, what it says of itself, and whom it learns of."""
 
     async def join(self) -> LayerRange:
-        """The range to load. Raises the refusal, or PeerGone where nobody can say."""
+        """The range to load. Raises the refusal, BadConfig, or PeerGone where nobody can say."""
 
     async def ready(self, layers: LayerRange) -> None:
         """Be listed as serving the range."""
@@ -66,7 +71,8 @@ class BothMeshes:
         """Be listed at both."""
         await self._swarm.ready(layers)
         if self._joined:
-            await self._musivum.ready(layers)
+            with trio.move_on_after(READY_SECONDS):
+                await self._musivum.ready(layers)
 
     async def run(self, layers: LayerRange) -> None:
         """Stay listed at both."""
@@ -77,9 +83,10 @@ class BothMeshes:
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """What musivum lists; what the swarm knows, if musivum does not answer."""
         try:
-            return await self._musivum.rows(model)
-        except TessellaError as exc:
-            logger.info("musivum did not answer, asking the swarm: %s: %s", exc.code, exc)
+            with trio.fail_after(MUSIVUM_SECONDS):
+                return await self._musivum.rows(model)
+        except (TessellaError, trio.TooSlowError) as exc:
+            logger.info("musivum did not answer, asking the swarm: %s", exc)
             return await self._swarm.rows(model)
 
     def report(self, peer: PeerId, error: TessellaError) -> None:
@@ -88,5 +95,6 @@ class BothMeshes:
 
     async def leave(self) -> None:
         """Goodbye to both."""
-        await self._swarm.leave()
-        await self._musivum.leave()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._swarm.leave)
+            nursery.start_soon(self._musivum.leave)

@@ -28,7 +28,7 @@ from tessella.engine.weights import contract_hash, open_checkpoint
 from tessella.worker.complete import Clients
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
-from tessella.worker.directory import Directory
+from tessella.worker.directory import PATIENCE_SECONDS, SWARM_PATIENCE_SECONDS, Directory
 from tessella.worker.entry import Entry
 from tessella.worker.ground import Ground
 from tessella.worker.hops import Hops
@@ -80,12 +80,13 @@ async def _run(
         open_conversation() as nursery,
     ):
         pool = StreamPool(host)
-        directory = Directory(host, pool, config.model, mesh.rows)
+        patience = SWARM_PATIENCE_SECONDS if config.kademlia else PATIENCE_SECONDS
+        directory = Directory(host, pool, config.model, mesh.rows, patience)
         around = Neighbourhood(directory, counters, config.hop_timeout, blame)
         nursery.start_soon(pool.run)
         _serve_clients(host, config, state, counters, directory)
-        layers = state.assigned = await mesh.join()
         try:
+            layers = state.assigned = await mesh.join()
             tell({"event": "assigned", "layer_range": [layers.start, layers.stop]})
             shard = await _load(checkpoint, layers, device, dtype, compute, state, tell)
             sessions = _sessions(shard, compute, counters, config)

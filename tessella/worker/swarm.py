@@ -62,8 +62,10 @@ class Swarm:
         if not await self._dht.joined(JOIN_SECONDS):
             logger.warning("nobody of the swarm answers yet: starting alone, and looking on")
             return wanted
-        for other in await self.rows(self._row(wanted).model):
-            if other.layers.start < wanted.stop and wanted.start < other.layers.stop:
+        ourselves = self._row(wanted)
+        for other in await self.rows(ourselves.model):
+            overlaps = other.layers.start < wanted.stop and wanted.start < other.layers.stop
+            if overlaps and other.serves and other.peer_id != ourselves.peer_id:
                 logger.warning("%s serves layers %s already", other.peer_id, other.layers)
         return wanted
 
@@ -76,13 +78,10 @@ class Swarm:
         await self._dht.provide(keys)
 
     async def run(self, layers: LayerRange) -> None:
-        """Say what is new each beat, until cancelled."""
+        """Have each beat's record say what is new, until cancelled."""
         while True:
-            await trio.sleep(self._beat)
-            try:
-                await self._dht.publish(NodeRecord.of(self._row(layers)))
-            except TessellaError as exc:
-                logger.warning("no record went out: %s: %s", exc.code, exc)
+            await trio.sleep(self._beat / 2)
+            self._dht.update(NodeRecord.of(self._row(layers)))
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model whose records hold now."""

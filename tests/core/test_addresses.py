@@ -16,7 +16,7 @@ from tessella.core.addresses import (
     PeerAddress,
     check_addr,
     is_loopback,
-    is_wildcard,
+    is_private,
     judge_addr,
     merge,
     parse_peer,
@@ -195,18 +195,22 @@ def test_older_spellings_of_loopback_are_no_addresses(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("addr", "wildcard", "loopback"),
+    ("addr", "private", "loopback"),
     [
-        ("/ip4/0.0.0.0/tcp/1", True, False),
-        ("/ip6/::/tcp/1", True, False),
-        ("/ip4/127.0.0.1/tcp/1", False, True),
-        ("/ip4/127.9.9.9/tcp/1", False, True),
-        ("/ip6/::1/tcp/1", False, True),
-        ("/ip4/10.0.0.1/tcp/1", False, False),
+        ("/ip4/0.0.0.0/tcp/1", False, False),
+        ("/ip6/::/tcp/1", False, False),
+        ("/ip4/127.0.0.1/tcp/1", True, True),
+        ("/ip4/127.9.9.9/tcp/1", True, True),
+        ("/ip6/::1/tcp/1", True, True),
+        ("/ip4/10.0.0.1/tcp/1", True, False),
+        ("/ip4/192.168.1.7/tcp/1", True, False),
+        ("/ip6/fd00::7/tcp/1", True, False),
+        ("/ip4/203.0.113.7/tcp/1", False, False),
+        ("/ip4/8.8.8.8/tcp/1", False, False),
         ("/dns4/localhost/tcp/1", False, False),
     ],
 )
-def test_wildcard_and_loopback_listeners_are_told_apart(
-    addr: str, wildcard: bool, loopback: bool
+def test_listeners_of_a_lan_and_of_this_machine_are_told_apart(
+    addr: str, private: bool, loopback: bool
 ) -> None:
-    assert (is_wildcard(addr), is_loopback(addr)) == (wildcard, loopback)
+    assert (is_private(addr), is_loopback(addr)) == (private, loopback)

@@ -106,7 +106,10 @@ def test_libp2ps_own_bytes_mean_the_same(message: KadMessage) -> None:
     reader = MessageReader(MAX_QUESTION)
     reader.feed(encode(message))
     assert reader.next() == message
-    theirs = kademlia_pb2.Message.FromString(encode(message)[len(varint(len(encode(message)))) :])
+    framed = encode(message)
+    # The length ends with the first byte that has no continuation bit.
+    start = 1 + next(at for at, byte in enumerate(framed) if byte < 0x80)
+    theirs = kademlia_pb2.Message.FromString(framed[start:])
     assert int(theirs.type) == message.kind
     assert theirs.key == message.key
     assert [peer.id for peer in theirs.closerPeers] == [

@@ -9,6 +9,7 @@ from tessella.core.addresses import PeerAddress
 from tessella.core.errors import BadConfig
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
+from tessella.core.layers import LayerRange
 from tessella.worker.config import WorkerConfig
 
 MUSIVUM = PeerAddress(Identity(b"m" * 32).peer_id, ("/ip4/10.0.0.1/tcp/4001",))
@@ -44,3 +45,23 @@ def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: float) -> N
 
 def test_the_smallest_values_are_taken() -> None:
     config(context=1, slots=1, max_sessions=1, prefill_chunk=1, hop_timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        ({"musivum": None}, "musivum, or kademlia"),
+        ({"musivum": None, "kademlia": True}, "layers"),
+        ({"bootstrap": (MUSIVUM,)}, "bootstrap"),
+    ],
+)
+def test_a_node_without_a_mesh_is_refused_by_what_it_lacks(
+    changes: dict[str, Any], culprit: str
+) -> None:
+    with pytest.raises(BadConfig, match=culprit):
+        config(**changes)
+
+
+def test_a_node_of_the_swarm_needs_no_musivum() -> None:
+    node = config(musivum=None, kademlia=True, layers=LayerRange(0, 2), bootstrap=(MUSIVUM,))
+    assert node.musivum is None
