@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from statistics import median
 
 import pytest
 import trio
@@ -49,9 +52,18 @@ async def find_all(size: int, serving: int) -> None:
             for part in (searcher, dht, nodes[-1][1]):
                 found = await part.find_nodes("m")
                 assert [one.peer_id for one in found] == wanted
-        record = await searcher.find_record(nodes[-1][0].address.peer_id)
-        assert record is not None
-        assert record.addrs == nodes[-1][0].address.addrs
+        seconds, asked = [], searcher.client.asked
+        for host, _ in nodes[-serving:]:
+            started = trio.current_time()
+            record = await searcher.find_record(host.address.peer_id)
+            seconds.append(trio.current_time() - started)
+            assert record is not None
+            assert record.addrs == host.address.addrs
+        messages = (searcher.client.asked - asked) / serving
+        sys.stderr.write(
+            f"{size} hosts, log2 {math.log2(size):.1f}: a record p50 {median(seconds) * 1000:.0f} "
+            f"ms, most {max(seconds) * 1000:.0f} ms, {messages:.1f} messages\n"
+        )
         for _, part in nodes:
             assert client.address.peer_id not in part.table
 

@@ -53,7 +53,12 @@ def told(name: str, found: list[tuple[float, int]]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("size", "workers"), [(60, 20), (250, 40), pytest.param(1000, 100, marks=pytest.mark.large)]
+    ("size", "workers"),
+    [
+        (60, 20),
+        pytest.param(250, 40, marks=pytest.mark.large),
+        pytest.param(1000, 100, marks=pytest.mark.large),
+    ],
 )
 async def test_searches_find_all_and_forget_the_dead(
     size: int, workers: int, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
