@@ -78,7 +78,7 @@ def place_of(name: str) -> Path:
 def find_model(name: str) -> LocalModel | None:
     """The model of that name, or at that path; None for a name that is not on this machine.
 
-    Raises BadWeights for a path at which nothing lies.
+    Raises BadWeights for a path at which nothing lies, or something that is no model.
     """
     plain = bool(name) and "/" not in name and not name.startswith((".", "~"))
     if plain or is_hub_name(name):
@@ -90,6 +90,8 @@ def find_model(name: str) -> LocalModel | None:
         return LocalModel(_name_of(path), path)
     if plain or is_hub_name(name):
         return None
+    if name and path.exists():
+        raise BadWeights(f"{name} is neither a checkpoint directory nor a .gguf file")
     raise BadWeights(f"{name or 'a model without a name'} does not exist")
 
 

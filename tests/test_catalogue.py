@@ -108,3 +108,10 @@ def test_every_model_of_the_catalogue_is_pinned() -> None:
         assert "==" in model.requirement
         assert len(bytes.fromhex(model.sha256)) == 32
         assert model.size > 0
+
+
+def test_a_file_that_is_no_model_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no model")
+    with pytest.raises(BadWeights, match=r"notes\.txt is neither a checkpoint directory nor"):
+        find_model(str(file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -46,6 +47,9 @@ def _main(
 
 def run(args: Sequence[str] | None = None) -> NoReturn:
     """The program: `args`, or the command line."""
+    # An error is one line, and what else is known of it is in that line: without a handler of our
+    # own, warnings of the floors below would go to stderr beside it.
+    logging.getLogger().addHandler(logging.NullHandler())
     run_program(app, PROGRAM, args)
 
 

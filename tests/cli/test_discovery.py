@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -26,6 +28,8 @@ ROW = PeerRow(
     queue_depth=0,
     step_ms=0.0,
 )
+# Nothing listens on the first port.
+NOBODY = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5"
 OTHER = replace(ROW, model=ModelId("other"))
 
 
@@ -57,3 +61,17 @@ def test_a_choice_that_cannot_be_made_names_what_there_is() -> None:
         choose_model([ROW, OTHER], "third")
     with pytest.raises(ModelUnavailable):
         choose_model([], "third")
+
+
+@pytest.mark.mesh
+def test_a_swarm_where_nobody_answers_is_one_line_on_stderr() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tessella.cli.main", "peers", "--bootstrap", NOBODY],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tessella: peer_unreachable: nobody of the swarm answers")
+    assert done.returncode == 75
+    assert done.stdout == ""
