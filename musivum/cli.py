@@ -20,7 +20,7 @@ import typer
 from musivum.app import serve as serve_host
 from musivum.config import DEFAULT_DATA, DEFAULT_PORT, PEERS_NAME, MusivumConfig
 from tessella.core.addresses import PeerAddress, check_addr, parse_peer
-from tessella.core.errors import EXIT_ERROR, BadAddress, TessellaError, exit_code
+from tessella.core.errors import EXIT_ERROR, BadAddress, TessellaError, exit_code, leaves
 from tessella.core.identity import Identity
 from tessella.keys import load_or_create_key
 
@@ -170,7 +170,7 @@ def run() -> None:
     try:
         app()
     except Exception as raised:  # noqa: BLE001 - a command ends in one line, not in a traceback
-        error = _leaf(raised)
+        error = _cause(raised)
         code, status = "internal_error", EXIT_ERROR
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, TessellaError):
@@ -179,12 +179,10 @@ def run() -> None:
         sys.exit(status)
 
 
-def _leaf(raised: BaseException) -> BaseException:
-    """What went wrong, out of the groups of the nurseries: a bug of ours before all else."""
-    if not isinstance(raised, BaseExceptionGroup):
-        return raised
-    ours, others = raised.split(TessellaError)
-    return _leaf((others or ours or raised).exceptions[0])
+def _cause(raised: BaseException) -> BaseException:
+    """What went wrong: a bug of ours before all else."""
+    found = list(leaves(raised))
+    return next((leaf for leaf in found if not isinstance(leaf, TessellaError)), found[0])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from tessella.core.errors import (
     RemoteError,
     TessellaError,
     TooManySessions,
+    leaves,
 )
 from tessella.core.ids import PeerId
 from tessella.core.messages import HOP, TOKENS, Fail
@@ -158,7 +159,7 @@ async def _handle_bytes(handler: BytesHandler, stream: ByteStream, protocol: str
 
 
 def _log_bugs(raised: BaseException, stream: FrameStream | str) -> None:
-    bugs = [leaf for leaf in _leaves(raised) if isinstance(leaf, Exception)]
+    bugs = [leaf for leaf in leaves(raised) if isinstance(leaf, Exception)]
     if any(not isinstance(leaf, TessellaError) or isinstance(leaf, LocalError) for leaf in bugs):
         logger.error("a handler failed while it was cancelled: %s", stream, exc_info=raised)
 
@@ -173,19 +174,13 @@ def _only_cancelled(raised: BaseException) -> BaseException:
 
 def _reason(raised: Exception, stream: FrameStream | str) -> TessellaError:
     """What the peer is told: the first error, if all that was raised is of our tree."""
-    leaves = list(_leaves(raised))
-    ours = [leaf for leaf in leaves if isinstance(leaf, TessellaError)]
-    if len(ours) == len(leaves) and not isinstance(ours[0], LocalError):
+    found = list(leaves(raised))
+    ours = [leaf for leaf in found if isinstance(leaf, TessellaError)]
+    if len(ours) == len(found) and not isinstance(ours[0], LocalError):
         logger.info("stream ended: %s: %s: %s", stream, ours[0].code, ours[0])
         return ours[0]
     logger.error("a handler failed: %s", stream, exc_info=raised)
-    return ours[0] if ours and len(ours) == len(leaves) else LocalError("a handler failed")
-
-
-def _leaves(raised: BaseException) -> list[BaseException]:
-    if isinstance(raised, BaseExceptionGroup):
-        return [leaf for part in raised.exceptions for leaf in _leaves(part)]
-    return [raised]
+    return ours[0] if ours and len(ours) == len(found) else LocalError("a handler failed")
 
 
 async def _end_with(stream: FrameStream, error: TessellaError) -> None:

@@ -18,11 +18,11 @@ from __future__ import annotations
 import gc
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from tessella.core.errors import LocalError
+from tessella.core.errors import LocalError, leaves
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +74,4 @@ async def supervise(open_and_serve: Callable[[], Awaitable[None]]) -> None:
 
 def _death_in(raised: BaseException) -> HostDied | None:
     """The death among what was raised: what else failed beside it failed because of it."""
-    return next((leaf for leaf in _leaves(raised) if isinstance(leaf, HostDied)), None)
-
-
-def _leaves(raised: BaseException) -> Iterator[BaseException]:
-    if isinstance(raised, BaseExceptionGroup):
-        for inner in raised.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield raised
+    return next((leaf for leaf in leaves(raised) if isinstance(leaf, HostDied)), None)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 import typer
 
 from tessella.cli.render import one_line
-from tessella.core.errors import EXIT_ERROR, PeerGone, TessellaError, exit_code
+from tessella.core.errors import EXIT_ERROR, PeerGone, TessellaError, exit_code, leaves
 
 EXIT_SIGNAL = 128
 EXIT_INTERRUPT = EXIT_SIGNAL + 2
@@ -74,19 +74,11 @@ def tell(program: str, error: TessellaError) -> None:
 
 def root_cause(error: BaseException) -> BaseException:
     """What to report of a group: a bug before anything else, then the first expected error."""
-    leaves = list(_leaves(error))
+    found = list(leaves(error))
     expected = (TessellaError, KeyboardInterrupt, BrokenPipeError, EndedBySignal)
-    bugs = [leaf for leaf in leaves if not isinstance(leaf, expected)]
-    ordered = bugs + [leaf for leaf in leaves if not isinstance(leaf, TessellaError)] + leaves
+    bugs = [leaf for leaf in found if not isinstance(leaf, expected)]
+    ordered = bugs + [leaf for leaf in found if not isinstance(leaf, TessellaError)] + found
     return ordered[0]
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 def _report(program: str, error: BaseException) -> int:

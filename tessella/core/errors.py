@@ -41,6 +41,8 @@ help. A peer is told `code` and `told()`, never the text of a bug of ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class TessellaError(Exception):
     """The root. Raise a leaf."""
@@ -298,3 +300,12 @@ EXIT_RETRY = 75
 def exit_code(error: TessellaError) -> int:
     """The exit status of a command that ends with this error."""
     return EXIT_RETRY if error.retry else EXIT_ERROR
+
+
+def leaves(raised: BaseException) -> Iterator[BaseException]:
+    """What was raised, out of all the groups that nurseries put around it, in their order."""
+    if isinstance(raised, BaseExceptionGroup):
+        for part in raised.exceptions:
+            yield from leaves(part)
+    else:
+        yield raised

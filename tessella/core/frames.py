@@ -91,7 +91,6 @@ class FrameReader:
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._buffer = bytearray()
-        self._ended = False
 
     def feed(self, data: bytes) -> None:
         """Keep bytes that arrived."""

@@ -19,7 +19,6 @@ MIB = 1024 * 1024
 MAX_TENSOR_BYTES = 16 * MIB
 # More positions in a chunk stop helping a matrix multiply and make a slow stage look silent.
 MAX_CHUNK_POSITIONS = 512
-MAX_DIMENSIONS = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from tessella.core.errors import TessellaError
+from tessella.core.errors import TessellaError, leaves
 
 
 @asynccontextmanager
@@ -28,10 +28,5 @@ async def open_conversation() -> AsyncIterator[trio.Nursery]:
             raise (group if bugs is not None or cancelled is None else cancelled) from None
         if ours is None:
             raise
-        first = _leaf(ours)
+        first = next(leaves(ours))
         raise first from first.__cause__
-
-
-def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = group.exceptions[0]
-    return _leaf(inner) if isinstance(inner, BaseExceptionGroup) else inner

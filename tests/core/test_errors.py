@@ -43,3 +43,10 @@ def test_a_bug_of_ours_is_not_told_to_peers() -> None:
 )
 def test_a_shell_is_told_whether_later_can_help(error: TessellaError, code: int) -> None:
     assert errors.exit_code(error) == code
+
+
+def test_what_was_raised_is_found_in_all_groups_in_order() -> None:
+    first, second, bug = errors.BadKey("a"), errors.PeerGone("b"), KeyError("c")
+    group = BaseExceptionGroup("", [first, ExceptionGroup("", [second, bug])])
+    assert list(errors.leaves(group)) == [first, second, bug]
+    assert list(errors.leaves(bug)) == [bug]
