@@ -17,7 +17,8 @@ from p2p.host import open_host
 from tessella.client import ask_peers, complete
 from tessella.core.addresses import PeerAddress, parse_peer
 from tessella.core.completions import ChatMessage, CompletionRequest
-from tessella.core.errors import TessellaError, exit_code
+from tessella.core.errors import TessellaError
+from tessella.core.exits import exit_code
 from tessella.core.identity import SEED_BYTES, Identity
 from tessella.core.messages import Begun, Delta, Done
 from tessella.core.peers import choose_entry

@@ -20,7 +20,8 @@ import typer
 from musivum.app import serve as serve_host
 from musivum.config import DEFAULT_DATA, DEFAULT_PORT, PEERS_NAME, MusivumConfig
 from tessella.core.addresses import PeerAddress, check_addr, parse_peer
-from tessella.core.errors import EXIT_ERROR, BadAddress, TessellaError, exit_code, leaves
+from tessella.core.errors import BadAddress, TessellaError
+from tessella.core.exits import EXIT_ERROR, exit_code, leaves
 from tessella.core.identity import Identity
 from tessella.keys import load_or_create_key
 

@@ -60,7 +60,7 @@ class MusivumConfig:
     """How long an offline node stays listed, in seconds. At least 0."""
 
     max_nodes: int = MAX_ROWS
-    """Nodes kept at a time, offline ones included. 1 to 8192, which is what a peer list holds."""
+    """Nodes kept at a time, offline ones included. 1 to 16384, which is what a peer list holds."""
 
     max_connections: int = 12_000
     """Connections open at a time, both ways. At least 1."""

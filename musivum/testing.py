@@ -19,6 +19,7 @@ from musivum.config import MusivumConfig
 from p2p.streams import FrameStream
 from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.core.addresses import PeerAddress
+from tessella.core.contracts import contract_of
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import TRACKER, Call, Message, Register, Signed, seal
@@ -64,7 +65,7 @@ def a_registration(addrs: tuple[str, ...] = ("/ip4/10.0.0.9/tcp/4001",)) -> Regi
     """What a node of the small model asks for: its claim holds 4 layers and an end, or 6."""
     return Register(
         model=ModelId("small"),
-        contract="contract",
+        contract=contract_of(SMALL),
         shape=encode_shape(SMALL),
         addrs=addrs,
         claim_mb=8,
@@ -72,6 +73,7 @@ def a_registration(addrs: tuple[str, ...] = ("/ip4/10.0.0.9/tcp/4001",)) -> Regi
         dtype="f32",
         context=256,
         slots=1,
+        kv="f32",
     )
 
 

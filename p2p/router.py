@@ -29,8 +29,8 @@ from tessella.core.errors import (
     RemoteError,
     TessellaError,
     TooManySessions,
-    leaves,
 )
+from tessella.core.exits import leaves
 from tessella.core.ids import PeerId
 from tessella.core.messages import HOP, TOKENS, Fail
 

@@ -22,7 +22,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from tessella.core.errors import LocalError, leaves
+from tessella.core.errors import LocalError
+from tessella.core.exits import leaves
 
 logger = logging.getLogger(__name__)
 

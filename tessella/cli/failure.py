@@ -18,7 +18,8 @@ from typing import NoReturn
 import typer
 
 from tessella.cli.render import one_line
-from tessella.core.errors import EXIT_ERROR, PeerGone, TessellaError, exit_code, leaves
+from tessella.core.errors import PeerGone, TessellaError
+from tessella.core.exits import EXIT_ERROR, exit_code, leaves
 
 EXIT_SIGNAL = 128
 EXIT_INTERRUPT = EXIT_SIGNAL + 2

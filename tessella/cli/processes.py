@@ -20,7 +20,8 @@ import trio
 import tessella
 from tessella.cli.failure import ProcessDied
 from tessella.cli.render import Document, one_line
-from tessella.core.errors import EXIT_RETRY, BadConfig
+from tessella.core.errors import BadConfig
+from tessella.core.exits import EXIT_RETRY
 
 GO = b"go\n"
 # From a closed stdin to SIGTERM: more than a goodbye to musivum and the closing of a host take.

@@ -89,6 +89,8 @@ def peer_document(row: PeerRow) -> Document:
         "step_ms": row.step_ms,
         "contract": row.contract,
         "addrs": list(row.addrs),
+        "api_url": row.api_url,
+        "canary": row.canary,
     }
 
 

@@ -7,7 +7,7 @@
         BadAddress          a multiaddr or host:port that cannot be used
         BadConfig           a key, flag or environment value out of its rule
         BadKey              an identity file that cannot be read or written
-        BadRequest          a completion request that breaks its own rules
+        BadRequest          a request that breaks its own rules
           ContextTooLong    the prompt and the answer do not fit the context   400
         BadWeights          a weights file that is missing, torn or inconsistent
         UnsupportedModel    an architecture, rope or quantisation we do not have
@@ -16,6 +16,7 @@
       RemoteError           the peer broke a rule: close it                    400  do not retry
         BadFrame            bytes that are not a frame of this protocol
           FrameTooLarge     a length above the cap, refused before it is read  413
+        BodyTooLarge        an HTTP body above the cap of its route            413
         BadTensor           a tensor whose dtype, shape, size or values lie
         BadSignature        a signature that does not cover these bytes        401
         StaleRecord         a record signed for another time than this         410
@@ -23,11 +24,22 @@
         PositionGap         a position beyond the KV held                      409
       Refused               understood, and the answer is no                   409  do not retry
         ClaimTooSmall       the claim holds no layer of that model
+        BadManifest         weights that are not the ones this mesh serves     400
+        AddressUnproven     nobody with that key answers at a claimed address  400
+        ClockSkew           a call signed too long ago, or in the future       401
+        CallReplayed        a call whose nonce was used before                 401
+        AdminOnly           an operator's call without the admin token         401
         NotAuthorized       the peer is not one this call is for               403
+          WorkerNotAuthorized  the mesh's policy does not let it in
         UnknownWorker       the tracker has no such node: it should register   404
+        UnknownManifest     no manifest of that model is known here            404
+        UnknownRoute        nothing is answered under that name                404
       Busy                  nobody's fault, we are full                        503  wait, retry here
         TooManySessions     the session, stream or KV quota is in use
+        TooManyRequests     asked faster than is answered                      429
+        StoreUnavailable    what has to outlive a restart cannot be kept now
         ModelUnavailable    the mesh has a hole, or is still loading
+      StoreLost             the database failed us, and the program ends       500  do not retry
       PeerGone              the other end went away                            502  retry elsewhere
         PeerClosed          it finished, or the connection ended
         PeerReset           it gave the stream up
@@ -35,13 +47,10 @@
         PeerUnreachable     no address of it answered
       RemoteFailure         a peer reported an error by its code               502
 
-A class answers the three questions a caller has: whose fault, which status, does trying again
-help. A peer is told `code` and `told()`, never the text of a bug of ours.
+A peer is told `code` and `told()`, never the text of a bug of ours.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 
 class TessellaError(Exception):
@@ -72,7 +81,7 @@ class NotFinite(LocalError):
     code = "not_finite"
 
     def told(self) -> str:
-        """That it happened is no secret, and the asker should not retry the same prompt here."""
+        """That it happened: no secret, and no reason to retry the same prompt here."""
         return str(self)
 
 
@@ -102,7 +111,7 @@ class BadKey(InputError):
 
 
 class BadRequest(InputError):
-    """A completion request that breaks its own rules."""
+    """A request that breaks its own rules."""
 
     code = "bad_request"
 
@@ -164,6 +173,17 @@ class FrameTooLarge(BadFrame):
         self.limit = limit
 
 
+class BodyTooLarge(RemoteError):
+    """An HTTP body above the cap of its route, refused before the rest of it is read."""
+
+    code = "body_too_large"
+    status = 413
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a body over the limit of {limit} bytes")
+        self.limit = limit
+
+
 class BadTensor(RemoteError):
     """A tensor whose dtype, shape, size or values are not what this session carries."""
 
@@ -215,6 +235,41 @@ class ClaimTooSmall(Refused):
     code = "claim_too_small"
 
 
+class BadManifest(Refused):
+    """Weights that are not the ones this mesh serves under that name."""
+
+    code = "bad_manifest"
+    status = 400
+
+
+class AddressUnproven(Refused):
+    """Nobody with that key answers at a claimed address."""
+
+    code = "address_unproven"
+    status = 400
+
+
+class ClockSkew(Refused):
+    """A call signed too long ago, or in the future, by the clock of whoever reads it."""
+
+    code = "clock_skew"
+    status = 401
+
+
+class CallReplayed(Refused):
+    """A call whose nonce was used before."""
+
+    code = "call_replayed"
+    status = 401
+
+
+class AdminOnly(Refused):
+    """An operator's call without the admin token."""
+
+    code = "admin_only"
+    status = 401
+
+
 class NotAuthorized(Refused):
     """The peer is not one this call is for."""
 
@@ -222,10 +277,30 @@ class NotAuthorized(Refused):
     status = 403
 
 
+class WorkerNotAuthorized(NotAuthorized):
+    """The mesh's policy, its allow-list or its blacklist, does not let the peer in."""
+
+    code = "worker_not_authorized"
+
+
 class UnknownWorker(Refused):
     """The tracker has no such node, perhaps because it was started again: register first."""
 
     code = "unknown_worker"
+    status = 404
+
+
+class UnknownManifest(Refused):
+    """No manifest of that model is known here."""
+
+    code = "unknown_manifest"
+    status = 404
+
+
+class UnknownRoute(Refused):
+    """Nothing is answered under that name."""
+
+    code = "unknown_route"
     status = 404
 
 
@@ -243,10 +318,38 @@ class TooManySessions(Busy):
     code = "too_many_sessions"
 
 
+class TooManyRequests(Busy):
+    """Asked faster than is answered."""
+
+    code = "too_many_requests"
+    status = 429
+
+
+class StoreUnavailable(Busy):
+    """What has to outlive a restart cannot be kept now, so nothing was done."""
+
+    code = "store_unavailable"
+
+
 class ModelUnavailable(Busy):
-    """The mesh cannot render the whole model now; the message names the missing layers."""
+    """The mesh cannot render the whole model now; the message names the missing layers.
+
+    `retry_after` is in seconds, where somebody knows; `details` are plain values for a program:
+    `state`, `missing` as [start, stop] pairs, `claim_mb`, `progress`, `eta_seconds`.
+    """
 
     code = "model_unavailable"
+
+    def __init__(self, text: str, retry_after: float | None = None, **details: object) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        self.details = details
+
+
+class StoreLost(TessellaError):
+    """The database failed us: what is in it is no longer what we know, so the program ends."""
+
+    code = "store_lost"
 
 
 class PeerGone(TessellaError):
@@ -290,22 +393,3 @@ class RemoteFailure(TessellaError):
         super().__init__(text or code)
         self.code = code
         self.retry = retry
-
-
-# What a shell is told. sysexits.h: 75 EX_TEMPFAIL, "try again later"; 1 is any other error.
-EXIT_ERROR = 1
-EXIT_RETRY = 75
-
-
-def exit_code(error: TessellaError) -> int:
-    """The exit status of a command that ends with this error."""
-    return EXIT_RETRY if error.retry else EXIT_ERROR
-
-
-def leaves(raised: BaseException) -> Iterator[BaseException]:
-    """What was raised, out of all the groups that nurseries put around it, in their order."""
-    if isinstance(raised, BaseExceptionGroup):
-        for part in raised.exceptions:
-            yield from leaves(part)
-    else:
-        yield raised

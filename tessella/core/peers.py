@@ -13,8 +13,8 @@ from tessella.core.fields import from_plain, to_plain
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 
-# A list is one `bin` of at most MAX_LIST_FRAME; a row is about 400 bytes.
-MAX_ROWS = 8192
+# A list is one `bin` of at most MAX_LIST_FRAME, which cuts it too: a row is 300 to 1,500 bytes.
+MAX_ROWS = 16_384
 
 
 class NodeStatus(Enum):
@@ -56,11 +56,15 @@ class PeerRow:
     queue_depth: int
     step_ms: float
     """Median milliseconds of one decode step through its layers; 0 while unmeasured."""
+    api_url: str = ""
+    """Where it answers over HTTP; empty if it does not."""
+    canary: bool = False
+    """Whether it answers wrongly on purpose: a trap for copiers, never a stage."""
 
     @property
     def serves(self) -> bool:
         """Whether a session may be routed through it."""
-        return self.status == NodeStatus.HEALTHY.value
+        return self.status == NodeStatus.HEALTHY.value and not self.canary
 
 
 def choose_entry(rows: Iterable[PeerRow]) -> PeerAddress:

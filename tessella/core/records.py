@@ -59,6 +59,10 @@ class NodeRecord:
     queue_depth: int
     step_ms: float
     """Median milliseconds of one decode step through its layers; 0 while unmeasured."""
+    api_url: str = ""
+    """Where it answers over HTTP; empty if it does not."""
+    canary: bool = False
+    """Whether it answers wrongly on purpose; never a stage."""
     sequence: int
     """Rises with every record of a node, also when it is started again."""
     made_at: float

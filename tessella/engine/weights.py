@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 from collections.abc import Mapping
-from dataclasses import asdict
-from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
@@ -100,26 +95,3 @@ def _check_parameters(path: Path, checkpoint: Checkpoint) -> None:
             raise BadWeights(f"{path}: {name} is missing{untied}")
         if found.shape != shape:
             raise BadWeights(f"{path}: {name} has shape {list(found.shape)}, wanted {list(shape)}")
-
-
-def contract_hash(checkpoint: Checkpoint) -> str:
-    """SHA-256, in hex, of what two nodes must share to serve one model together.
-
-    That is the shape, and the name and shape of every parameter; not the element types, so that
-    the same model in another format agrees. Floats count as f32: GGUF keeps no more.
-    """
-    parameters = {
-        name: list(checkpoint.tensors[name].shape) for name in parameters_of(checkpoint.shape)
-    }
-    contract = {"parameters": parameters, "shape": _plain(asdict(checkpoint.shape))}
-    return hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float):
-        return struct.pack("<f", value).hex()
-    return value

@@ -12,6 +12,7 @@ from p2p.peers import Host
 from p2p.pool import StreamPool
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
+from tessella.core.contracts import contract_of
 from tessella.core.errors import TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
@@ -24,7 +25,7 @@ from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.compute import Job
 from tessella.engine.device import Device, pick_device, serving_dtype
 from tessella.engine.shard import Shard, load_shard
-from tessella.engine.weights import contract_hash, open_checkpoint
+from tessella.engine.weights import open_checkpoint
 from tessella.worker.complete import Clients
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
@@ -114,7 +115,7 @@ def _registration(
 ) -> Register:
     return Register(
         model=config.model,
-        contract=contract_hash(checkpoint),
+        contract=contract_of(checkpoint.shape),
         shape=encode_shape(checkpoint.shape),
         addrs=host.address.addrs,
         claim_mb=config.claim_mb,
@@ -122,6 +123,7 @@ def _registration(
         dtype=dtype.value,
         context=min(config.context, checkpoint.shape.context),
         slots=config.slots,
+        kv=dtype.value,
         wanted=config.layers,
     )
 
@@ -210,7 +212,7 @@ def _entry(
     shape, shard = checkpoint.shape, sessions.shard
     served = Served(
         model=config.model,
-        contract=contract_hash(checkpoint),
+        contract=contract_of(checkpoint.shape),
         context=min(config.context, shape.context),
         shard=shard,
     )

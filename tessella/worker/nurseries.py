@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from tessella.core.errors import TessellaError, leaves
+from tessella.core.errors import TessellaError
+from tessella.core.exits import leaves
 
 
 @asynccontextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tessella.core import errors
 from tessella.core.errors import TessellaError
 
@@ -28,25 +26,3 @@ def test_every_code_names_one_error() -> None:
 def test_a_bug_of_ours_is_not_told_to_peers() -> None:
     assert "secret" not in errors.LocalError("secret path").told()
     assert errors.BadTensor("shape [1]").told() == "shape [1]"
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (errors.BadKey("k"), 1),
-        (errors.PortInUse("p"), 75),
-        (errors.ModelUnavailable("m"), 75),
-        (errors.PeerUnreachable("p"), 75),
-        (errors.RemoteFailure("busy", "", retry=True), 75),
-        (errors.LocalError("bug"), 1),
-    ],
-)
-def test_a_shell_is_told_whether_later_can_help(error: TessellaError, code: int) -> None:
-    assert errors.exit_code(error) == code
-
-
-def test_what_was_raised_is_found_in_all_groups_in_order() -> None:
-    first, second, bug = errors.BadKey("a"), errors.PeerGone("b"), KeyError("c")
-    group = BaseExceptionGroup("", [first, ExceptionGroup("", [second, bug])])
-    assert list(errors.leaves(group)) == [first, second, bug]
-    assert list(errors.leaves(bug)) == [bug]

@@ -80,17 +80,26 @@ CASES: list[tuple[m.Message, str]] = [
             dtype="f32",
             context=2048,
             slots=4,
+            kv="f32",
+            api_url="http://x",
         ),
-        "0000001e9b12a16da163c4027b7d91a22f61cd0200a3637075a3663332cd080004c0",
+        "0000002b9d12a16da163c4027b7d91a22f61cd0200a3637075a3663332cd080004a3663332a8687474703a2f2f78c0",
     ),
     (m.Ready(LayerRange(1, 3)), "000000059213920103"),
-    (m.Announce("Healthy", 1, 2.0), "000000149414a74865616c74687901cb4000000000000000"),
+    (
+        m.Announce("PendingLoad", 1, 2.0, 3, 4),
+        "0000001a9614ab50656e64696e674c6f616401cb40000000000000000304",
+    ),
     (m.Deregister(), "000000029115"),
     (m.ReportFailure(PeerId("P"), "x"), "000000069316a150a178"),
     (m.Assigned(LayerRange(0, 2), 10.0), "0000000e9317920002cb4024000000000000"),
     (m.Accepted(), "000000029118"),
     (m.AskPeers(ModelId("")), "000000039219a0"),
     (m.Peers(b"[]"), "00000006921ac4025b5d"),
+    (m.Ask("peers", b"{}"), "0000000c931ba57065657273c4027b7d"),
+    (m.Document(b"{}"), "00000006921cc4027b7d"),
+    (m.Operate("t", "rebalance", b"{}"), "00000012941da174a9726562616c616e6365c4027b7d"),
+    (m.Assign(LayerRange(0, 2)), "00000005921e920002"),
 ]
 
 

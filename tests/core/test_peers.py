@@ -29,7 +29,7 @@ ROW = PeerRow(
 )
 GOLDEN = (
     b'[["12D3KooWx","org/model","b2:00",[10,20],30,"Healthy",'
-    b'["/ip4/10.0.0.1/tcp/4001"],"cpu","f32",2,12.5]]'
+    b'["/ip4/10.0.0.1/tcp/4001"],"cpu","f32",2,12.5,"",false]]'
 )
 
 
@@ -70,7 +70,7 @@ def test_any_rows_arrive_as_they_were(rows: list[PeerRow]) -> None:
         (b"[" * 100_000, "not JSON"),
         (b"{}", "not an array"),
         (b"[1]", "row that is not an array"),
-        (b"[[]]", "11 fields, not 0"),
+        (b"[[]]", "13 fields, not 0"),
         (GOLDEN.replace(b"[10,20]", b"[20,10]"), "no layer range"),
         (GOLDEN.replace(b"[10,20]", b"10"), "PeerRow.layers"),
         (GOLDEN.replace(b",2,", b",true,"), "PeerRow.queue_depth"),
@@ -87,3 +87,7 @@ def test_what_is_no_peer_list_is_refused_by_name(data: bytes, named: str) -> Non
 @pytest.mark.parametrize("status", list(NodeStatus))
 def test_only_a_healthy_node_serves(status: NodeStatus) -> None:
     assert replace(ROW, status=status.value).serves is (status is NodeStatus.HEALTHY)
+
+
+def test_a_canary_never_serves() -> None:
+    assert not replace(ROW, canary=True).serves

@@ -76,9 +76,9 @@ def test_what_a_node_sealed_is_opened_under_its_key() -> None:
 def test_the_bytes_of_a_record_are_these() -> None:
     payload, signature = msgpack.unpackb(sealed())
     assert payload.hex() == (
-        "9e" + "d934" + NODE.peer_id.encode().hex() + "a16d" + "a163" + "920004" + "08"
+        "dc0010" + "d934" + NODE.peer_id.encode().hex() + "a16d" + "a163" + "920004" + "08"
         "a7" + b"Healthy".hex() + "91b9" + b"/ip4/203.0.113.7/tcp/4001".hex() + "a3637075"
-        "a3663332" + "01" + "cb4004000000000000" + "07" + "cb412e848000000000"
+        "a3663332" + "01" + "cb4004000000000000" + "a0c2" + "07" + "cb412e848000000000"
         "cb404e000000000000"
     )
     assert signature == NODE.sign(b"node record", payload)

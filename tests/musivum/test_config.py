@@ -39,7 +39,7 @@ def test_a_key_may_stand_elsewhere(tmp_path: Path) -> None:
         ("load_seconds", math.nan),
         ("forget_seconds", -1.0),
         ("max_nodes", 0),
-        ("max_nodes", 8193),
+        ("max_nodes", 16385),
         ("max_connections", 0),
         ("listen", ()),
     ],

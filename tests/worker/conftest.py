@@ -22,6 +22,7 @@ from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.client import Event, ask_status, complete
 from tessella.core.addresses import PeerAddress
 from tessella.core.completions import CompletionRequest
+from tessella.core.contracts import contract_of
 from tessella.core.errors import PeerClosed, PeerUnreachable, TessellaError
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId, SessionId
@@ -34,7 +35,7 @@ from tessella.engine.compute import Job
 from tessella.engine.device import Device
 from tessella.engine.shard import Shard, load_shard
 from tessella.engine.toy import toy_shape, write_toy
-from tessella.engine.weights import contract_hash, open_checkpoint
+from tessella.engine.weights import open_checkpoint
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
@@ -311,7 +312,7 @@ def open_mesh(toy_weights: Path) -> OpenMesh:
     @asynccontextmanager
     async def opened(claims: Sequence[int], **config: Any) -> AsyncIterator[Mesh]:
         net = MemoryNetwork(latency=0.001)
-        contract = contract_hash(open_checkpoint(toy_weights))
+        contract = contract_of(open_checkpoint(toy_weights).shape)
         settings = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
         async with (
             net.host(b"m" * 32) as musivum,

@@ -24,8 +24,8 @@ from tessella.core.errors import (
     LocalError,
     PeerUnreachable,
     RemoteFailure,
-    exit_code,
 )
+from tessella.core.exits import exit_code
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
