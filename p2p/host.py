@@ -10,18 +10,24 @@ Everything above speaks frames and our errors; everything below is libp2p, confi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import trio
 from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.host.basic_host import BasicHost
+from libp2p.io.trio import TrioTCPStream
+from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
+from libp2p.security.noise.exceptions import PeerIDMismatchesPubkey
 from multiaddr import Multiaddr
+from multiaddr.resolvers import DNSResolver
 
 from p2p.background import background_tasks
 from p2p.configuration import DEFAULT_LIMITS, HostLimits, safe_host
@@ -29,15 +35,18 @@ from p2p.dialling import SharedDials
 from p2p.fixes import apply_fixes
 from p2p.libp2p_streams import Libp2pStream, negotiate
 from p2p.listening import EVERYWHERE, Announcement, check_free
-from p2p.peers import BytesHandler, Handler
+from p2p.peers import BytesHandler, Handler, Proof
+from p2p.proving import dial_judged, prove_each
 from p2p.router import Router
 from p2p.streams import ByteStream, FrameStream, frame_stream
 from p2p.supervisor import HostDied
-from p2p.translate import translated
-from tessella.core.addresses import Cidr, PeerAddress
-from tessella.core.errors import BadAddress, PeerSilent, PeerUnreachable
+from p2p.translate import ours, translated
+from tessella.core.addresses import Cidr, Ip, PeerAddress, read_ip
+from tessella.core.errors import BadAddress, LocalError, PeerSilent, PeerUnreachable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
+
+logger = logging.getLogger(__name__)
 
 # Leaving waits this long for goodbyes; sockets close whether they were said or not.
 LEAVE_LIMIT = 0.8
@@ -151,8 +160,38 @@ class Libp2pHost:
         raise PeerUnreachable(f"{peer.peer_id} did not answer within {timeout:g} s")
 
     async def _dial(self, peer: PeerId, addr: str) -> None:
-        with translated("failed"):
-            await self._swarm._dial_addr_single_attempt(Multiaddr(addr), ID.from_base58(peer))
+        try:
+            with translated("failed"):
+                await self._swarm._dial_addr_single_attempt(Multiaddr(addr), ID.from_base58(peer))
+        except LocalError as exc:
+            # What the table does not know is a bug elsewhere. Here a stranger's bytes are read by
+            # libp2p, and Noise alone raises half a dozen kinds of its own libraries' errors.
+            logger.info("dial of %s: %s", addr, exc)
+            raise PeerUnreachable("failed: what answers is no peer") from exc
+
+    async def prove(self, peer: PeerAddress, *, timeout: float) -> Proof:
+        """Dial the addresses of a peer anew, below libp2p's list of connections."""
+
+        async def dial(addr: str) -> None:
+            await dial_judged(
+                peer,
+                addr,
+                partial(self._knock, peer.peer_id),
+                resolve=_resolved,
+                allow_private=self._announcement.allow_private,
+            )
+
+        return await prove_each(peer, dial, timeout=timeout)
+
+    async def _knock(self, peer: PeerId, addr: str) -> None:
+        """Return when the peer's key answered at a literal. Raises PeerUnreachable."""
+        _, _, host, _, port = addr.split("/")
+        try:
+            async with await trio.open_tcp_stream(host, int(port)) as stream:
+                raw = RawConnection(TrioTCPStream(stream), True)
+                await self._swarm.upgrader.upgrade_security(raw, True, ID.from_base58(peer))
+        except Exception as exc:  # what answers at a claimed address may be anything
+            raise PeerUnreachable(_answered(exc)) from exc
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
         """A stream of a protocol to a connected peer; one round trip."""
@@ -216,6 +255,28 @@ class Libp2pHost:
             for conn in self._swarm.get_connections():
                 nursery.start_soon(conn.close)
         await self.below.close()
+
+
+async def _resolved(addr: str) -> tuple[Ip, ...]:
+    """What a name stands for, asked as libp2p asks when it dials. Raises PeerUnreachable."""
+    try:
+        found = await DNSResolver().resolve(Multiaddr(addr))
+    except Exception as exc:  # three libraries on a stranger's name
+        raise PeerUnreachable(f"does not resolve: {exc}") from exc
+    # A name without addresses comes back as it is.
+    parts = (str(each).split("/") for each in found)
+    ips = tuple(read_ip(host) for _, family, host, *_ in parts if family in ("ip4", "ip6"))
+    if not ips:
+        raise PeerUnreachable("does not resolve: the name has no address")
+    return ips
+
+
+def _answered(failure: Exception) -> str:
+    cause = failure.__cause__
+    if isinstance(cause, PeerIDMismatchesPubkey):
+        # Its sentence ends with the id of the key that answered.
+        return f"answers as {str(cause).rpartition('=')[2]}"
+    return str(ours(failure, "failed"))
 
 
 def _without_cancellations(raised: BaseException) -> Exception | None:

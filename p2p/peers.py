@@ -7,6 +7,7 @@ where a program starts.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from p2p.streams import ByteStream, FrameStream
@@ -18,6 +19,16 @@ Handler = Callable[[FrameStream], Awaitable[None]]
 
 BytesHandler = Callable[[ByteStream], Awaitable[None]]
 """The same for a protocol that is not of our frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of dialling a peer's addresses anew."""
+
+    proven: tuple[str, ...]
+    """Where somebody with its key answered: of the addresses given, each once, in their order."""
+    failures: tuple[str, ...]
+    """A line for each other address, which begins with it and says what happened there."""
 
 
 class Host(Protocol):
@@ -45,6 +56,14 @@ class Host(Protocol):
         """Be connected to the peer: at once if we are, else by racing its addresses.
 
         Raises PeerUnreachable that names the peer and what its addresses answered.
+        """
+
+    async def prove(self, peer: PeerAddress, *, timeout: float) -> Proof:
+        """At which of its addresses a peer answers with its key, all dialled anew, side by side.
+
+        Connections that are open already are neither used nor touched, and none is left behind.
+        Takes `timeout` at most, and raises nothing for a peer that does not answer. Beyond
+        MAX_ADDRS addresses are not tried, which one more line of the failures says.
         """
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:

@@ -12,14 +12,17 @@ leaving the context of a host is its death.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import trio
 
 from p2p.background import background_tasks
 from p2p.memory import Wire, stream_pair
-from p2p.peers import BytesHandler, Handler
+from p2p.peers import BytesHandler, Handler, Proof
+from p2p.proving import prove_each
 from p2p.router import Router
 from p2p.streams import ByteStream, FrameStream, frame_stream
 from tessella.core.addresses import PeerAddress
@@ -49,6 +52,7 @@ class MemoryNetwork:
         self._born = 0
         self._wires: dict[Pair, Wire] = {}
         self._silent: set[Pair] = set()
+        self._cuts: Counter[Pair] = Counter()
         self.hosts: dict[PeerId, MemoryHost] = {}
 
     def host(self, identity: Identity | bytes) -> AbstractAsyncContextManager[MemoryHost]:
@@ -82,7 +86,11 @@ class MemoryNetwork:
         )
 
     def cut(self, a: PeerId, b: PeerId) -> None:
-        """End the connection between two peers now: PeerGone on both ends. They may redial."""
+        """End the connection between two peers now: PeerGone on both ends. They may redial.
+
+        A proof on its way between them fails too.
+        """
+        self._cuts[frozenset((a, b))] += 1
         self.end(a, b, PeerReset("the connection broke"))
 
     def silence(self, a: PeerId, b: PeerId) -> None:
@@ -121,6 +129,25 @@ class MemoryNetwork:
         if self.wire(a, target.peer_id) is None:
             self._wires.pop(pair, None)
             self._wires[pair] = self._new_wire()
+
+    async def answer(self, a: PeerId, target: PeerId, addr: str) -> None:
+        """Return when `target` answers at an address, to a dial that makes no connection.
+
+        One round trip. Raises PeerUnreachable, and waits while silenced.
+        """
+        found = (host for host in self.hosts.values() if addr in host.address.addrs)
+        there = next(found, None)
+        pair = frozenset((a, target if there is None else there.address.peer_id))
+        cuts = self._cuts[pair]
+        await trio.sleep(2 * self.latency)
+        while pair in self._silent:
+            await trio.sleep_forever()
+        if there is None or self.hosts.get(there.address.peer_id) is not there:
+            raise PeerUnreachable("failed: nobody listens there")
+        if self._cuts[pair] != cuts:
+            raise PeerUnreachable("failed: the connection broke")
+        if there.address.peer_id != target:
+            raise PeerUnreachable(f"answers as {there.address.peer_id}")
 
     def _new_wire(self) -> Wire:
         self._born += 1
@@ -168,6 +195,11 @@ class MemoryHost:
             await self._net.dial(self.address.peer_id, peer)
             return
         raise PeerUnreachable(f"{peer.peer_id} did not answer within {timeout:g} s")
+
+    async def prove(self, peer: PeerAddress, *, timeout: float) -> Proof:
+        """Dial the addresses of a peer anew."""
+        dial = partial(self._net.answer, self.address.peer_id, peer.peer_id)
+        return await prove_each(peer, dial, timeout=timeout)
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:
         """A stream to a connected peer; one round trip."""
