@@ -17,9 +17,9 @@ import trio
 
 from musivum.app import serve
 from musivum.config import MusivumConfig
+from musivum.store.memory import MemoryStore
 from p2p.testing import MemoryNetwork
 from tessella.client import ask_peers, complete
-from tessella.core.addresses import PeerAddress
 from tessella.core.completions import CompletionRequest
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
@@ -34,7 +34,6 @@ from tessella.worker.ground import Ground
 from tessella.worker.node import run_node
 
 MODEL = ModelId("toy")
-SECONDS = 60.0
 
 
 async def node(net: MemoryNetwork, config: WorkerConfig, name: str, ready: trio.Event) -> None:
@@ -55,18 +54,19 @@ async def mesh(weights: Path) -> None:
     """Bring the mesh up, ask it one question, and let it go."""
     # 1. A network with 5 ms between any two peers.
     net = MemoryNetwork(latency=0.005)
-    async with net.host(b"m" * 32) as hub, trio.open_nursery() as nursery:
+    key = Identity(b"m" * 32)
+    async with net.host(key) as hub, trio.open_nursery() as nursery:
         # 2. musivum, which knows who holds which layers. Its floor is for real models.
-        settings = MusivumConfig(min_vram_mb=0)
-        musivum: PeerAddress = await nursery.start(partial(serve, hub, settings, clock=time.time))
+        settings = MusivumConfig(min_vram_mb=0, http=(), allow_private_addrs=True)
+        program = partial(serve, hub, key, settings, store=MemoryStore(), clock=time.time)
+        musivum = (await nursery.start(program)).peer
 
         # 3. Three nodes of two layers each. Toy layers are too small for claims in MB to split
         #    them, so each node names its range; others let musivum choose.
         for number in range(3):
-            layers = LayerRange(2 * number, 2 * number + 2)
             config = WorkerConfig(
-                musivum=musivum, model=MODEL, weights=weights, claim_mb=64, layers=layers,
-                device="cpu", context=128,
+                musivum=(musivum,), model=MODEL, weights=weights, claim_mb=64, context=128,
+                layers=LayerRange(2 * number, 2 * number + 2), device="cpu",
             )  # fmt: skip
             ready = trio.Event()
             nursery.start_soon(node, net, config, f"node {number}", ready)
@@ -93,7 +93,7 @@ if __name__ == "__main__":
         write_toy(Path(directory), shape=toy_shape(layers=6), seed=4)
 
         async def main() -> None:
-            with trio.fail_after(SECONDS):
+            with trio.fail_after(60):
                 await mesh(Path(directory))
 
         trio.run(main)

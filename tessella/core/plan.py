@@ -16,13 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from tessella.core.costs import embedding_bytes, head_bytes, kv_bytes, layer_bytes
+from tessella.core.costs import Kv, Weights, embedding_bytes, head_bytes, kv_bytes, layer_bytes
 from tessella.core.errors import BadConfig
+from tessella.core.formats import KvFormat
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange, holes
 from tessella.core.peers import NodeStatus
-from tessella.core.shapes import DType, ModelShape
+from tessella.core.shapes import ModelShape
 
 MB = 1024 * 1024
 
@@ -36,6 +38,9 @@ REPLICA_FIXED_MB = 384
 REPLICA_KV_PCT = 5
 # A layer of a node that has not measured itself yet, in milliseconds a decode step.
 UNMEASURED_LAYER_MS = 5.0
+
+# Throughput is added up in whole millionths of a step per second: in any order the same sum.
+MICRO_STEPS = 1_000_000
 
 # A node that is about to leave or has stopped answering keeps its range and carries nothing.
 _CARRIES = (NodeStatus.PENDING_LOAD, NodeStatus.HEALTHY, NodeStatus.SATURATED)
@@ -76,26 +81,29 @@ class MemoryTerms:
 
 def terms_of(
     shape: ModelShape,
-    dtype: DType,
+    weights: Weights,
     *,
     context: int,
     slots: int,
+    kv: Kv | None = None,
     usable_vram_pct: int = USABLE_VRAM_PCT,
     min_vram_mb: int = MIN_VRAM_MB,
 ) -> MemoryTerms:
-    """Prices for `slots` sessions of `context` positions, KV in the serving dtype.
+    """Prices for `slots` sessions of `context` positions, KV by default in the serving type.
 
-    Raises BadConfig for fewer than one of either: KV of unknown size is never taken as none.
+    Raises BadConfig for fewer than one of either, and for weights in groups with no `kv` named:
+    KV of unknown size is never taken as none.
     """
     if context < 1 or slots < 1:
         raise BadConfig(f"KV of {slots} slots x {context} positions cannot be sized")
+    kept = KvFormat.of(weights if kv is None else kv)
     return MemoryTerms(
         layers=shape.layers,
         tied=shape.tied,
-        weights_per_layer_mb=layer_bytes(shape, dtype) / MB,
-        kv_per_layer_mb=kv_bytes(shape, 1, context * slots, dtype) / MB,
-        embedding_mb=embedding_bytes(shape, dtype) / MB,
-        head_mb=head_bytes(shape, dtype) / MB,
+        weights_per_layer_mb=layer_bytes(shape, weights) / MB,
+        kv_per_layer_mb=kv_bytes(shape, 1, context * slots, kept) / MB,
+        embedding_mb=embedding_bytes(shape, weights) / MB,
+        head_mb=head_bytes(shape, weights) / MB,
         usable_vram_pct=usable_vram_pct,
         min_vram_mb=min_vram_mb,
     )
@@ -134,6 +142,14 @@ def fits(terms: MemoryTerms, layers: LayerRange, claim_mb: int) -> bool:
     return layers == terms.whole and replica_claim(terms) <= claim_mb
 
 
+def least_claim(terms: MemoryTerms, layers: LayerRange) -> int:
+    """MB from which a node may be given all of a range, if need be as a replica.
+
+    Of a large model a replica may take less than most of its layers, which leave more free.
+    """
+    return min(claim_for(terms, layers), replica_claim(terms))
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """A range that a node holds, or has promised to."""
@@ -143,6 +159,40 @@ class Holding:
     status: NodeStatus
     steps_per_second: float = 0.0
     """Measured decode steps through the range; 0 while unmeasured."""
+    claim_mb: int = 0
+    """What the node offers, in MB; 0 while unknown."""
+
+    @property
+    def throughput(self) -> int:
+        """Decode steps through the range in millionths a second, 0 for one that carries nothing."""
+        if self.status not in _CARRIES:
+            return 0
+        steps = self.steps_per_second or 1000 / (UNMEASURED_LAYER_MS * len(self.layers))
+        return max(1, round(steps * MICRO_STEPS))
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    """What the nodes of one model hold or have promised, by layer; `reservations` makes it."""
+
+    gaps: tuple[LayerRange, ...]
+    """Layers that nobody holds or has promised."""
+    throughput: tuple[int, ...]
+    """Of each layer: the sum over those that hold it, in millionths of a step per second."""
+
+
+def reservations(terms: MemoryTerms, held: Iterable[Holding]) -> Reservations:
+    """The sums over all holdings that placement reads, in any order the same."""
+    ranges: set[LayerRange] = set()
+    change = [0] * (terms.layers + 1)
+    for one in held:
+        if one.status is not NodeStatus.OFFLINE:
+            ranges.add(one.layers)
+            steps = one.throughput
+            change[min(one.layers.start, terms.layers)] += steps
+            change[min(one.layers.stop, terms.layers)] -= steps
+    gaps = tuple(holes(ranges, terms.layers))
+    return Reservations(gaps, tuple(accumulate(change[:-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +208,21 @@ class Refuse:
 
 def place(terms: MemoryTerms, held: Iterable[Holding], claim_mb: int) -> LayerRange | Refuse:
     """The range for one more node. Never depends on the order of `held`; frees nothing."""
-    reserved = [one for one in held if one.status is not NodeStatus.OFFLINE]
-    gaps = holes((one.layers for one in reserved), terms.layers)
-    if claim_mb < terms.min_vram_mb:
-        return Refuse(claim_mb, _least_claim(terms, gaps))
-    if replica_claim(terms) <= claim_mb:
-        return terms.whole
-    if gaps:
-        pieces = (_longest(terms, start, gap.stop, claim_mb) for gap in gaps for start in gap)
-        return next((piece for piece in pieces if piece), None) or Refuse(
-            claim_mb, _least_claim(terms, gaps)
-        )
-    return _weakest(terms, reserved, claim_mb) or Refuse(claim_mb, _least_claim(terms, gaps))
+    return place_among(terms, reservations(terms, held), claim_mb)
+
+
+def place_among(terms: MemoryTerms, held: Reservations, claim_mb: int) -> LayerRange | Refuse:
+    """`place`, for who asks more than once about the same holdings."""
+    found: LayerRange | None = None
+    if claim_mb >= terms.min_vram_mb:
+        if replica_claim(terms) <= claim_mb:
+            found = terms.whole
+        elif held.gaps:
+            pieces = (_longest(terms, at, gap.stop, claim_mb) for gap in held.gaps for at in gap)
+            found = next((piece for piece in pieces if piece), None)
+        else:
+            found = _weakest(terms, held.throughput, claim_mb)
+    return found or Refuse(claim_mb, _needed(terms, held.gaps))
 
 
 def _longest(terms: MemoryTerms, start: int, limit: int, claim_mb: int) -> LayerRange | None:
@@ -182,31 +235,21 @@ def _longest(terms: MemoryTerms, start: int, limit: int, claim_mb: int) -> Layer
     return None
 
 
-def _least_claim(terms: MemoryTerms, gaps: Sequence[LayerRange]) -> int:
+def _needed(terms: MemoryTerms, gaps: Sequence[LayerRange]) -> int:
     """The smallest claim that `place` would answer with a range."""
     open_layers = (layer for gap in gaps or [terms.whole] for layer in gap)
-    return min(claim_for(terms, LayerRange(layer, layer + 1)) for layer in open_layers)
+    return min(least_claim(terms, LayerRange(layer, layer + 1)) for layer in open_layers)
 
 
-def _weakest(terms: MemoryTerms, held: Sequence[Holding], claim_mb: int) -> LayerRange | None:
+def _weakest(terms: MemoryTerms, throughput: Sequence[int], claim_mb: int) -> LayerRange | None:
     """The stretch with the weakest layer; then the weakest on average, the longest, the first."""
-    cover = [
-        math.fsum(_throughput(one) for one in held if one.layers.start <= layer < one.layers.stop)
-        for layer in terms.whole
-    ]
 
-    def strength(piece: LayerRange) -> tuple[float, float, int, int]:
-        part = cover[piece.start : piece.stop]
-        return min(part), math.fsum(part) / len(part), -len(part), piece.start
+    def strength(piece: LayerRange) -> tuple[int, float, int, int]:
+        part = throughput[piece.start : piece.stop]
+        return min(part), sum(part) / len(part), -len(part), piece.start
 
     pieces = (_longest(terms, start, terms.layers, claim_mb) for start in terms.whole)
     return min((piece for piece in pieces if piece), key=strength, default=None)
-
-
-def _throughput(one: Holding) -> float:
-    if one.status not in _CARRIES:
-        return 0.0
-    return one.steps_per_second or 1000 / (UNMEASURED_LAYER_MS * len(one.layers))
 
 
 def even_claims(terms: MemoryTerms, workers: int) -> list[int]:

@@ -20,6 +20,8 @@ MIRRORED = {
     "core": "tessella/core",
     "engine": "tessella/engine",
     "musivum": "musivum",
+    "routes": "musivum/routes",
+    "store": "musivum/store",
     "web": "tessella/web",
 }
 DIRECTORIES = {

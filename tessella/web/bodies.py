@@ -1,0 +1,144 @@
+"""What a request may bring: headers of a bounded size, and a body that is bounded and arrives.
+
+The cap of a body is known before a byte of it is read. A body that announces its length is
+refused at once; one that comes in chunks is counted. A body that only trickles is given up when
+it is slower than one could call reading: waiting is what it would make us do for hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import trio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tessella.core.errors import BodyTooLarge, RemoteError
+from tessella.web.errors import BadFraming, HttpRefusal
+
+KIB = 1024
+MAX_HEADER_LINES = 128
+"""A browser sends about 20; each line costs more memory than its bytes."""
+MAX_HEADER_BYTES = 16 * KIB
+"""All lines together, as h11 and most servers bound them."""
+SLOWEST = 500.0
+"""Bytes a second below which a body is given up, as Apache's mod_reqtimeout has it."""
+SLOW_START_SECONDS = 10.0
+"""What a body may take before its pace counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCaps:
+    """How many bytes a request's body may have, by path."""
+
+    default: int = 64 * KIB
+    """A control message: ids, addresses, parameters."""
+    larger: Mapping[str, int] = field(default_factory=dict)
+    """Paths with another cap. One that ends in `/` stands for all below it; the longest wins."""
+
+    def of(self, path: str) -> int:
+        """The cap for a path, in bytes."""
+        if path in self.larger:
+            return self.larger[path]
+        above = [each for each in self.larger if each.endswith("/") and path.startswith(each)]
+        return self.larger[max(above, key=len)] if above else self.default
+
+
+DEFAULT_BODIES = BodyCaps()
+
+
+class BodyLimits:
+    """Middleware that holds requests to their limits. Raises the error to answer with.
+
+    The errors are BodyTooLarge, BadFraming, and HttpRefusal of 408 and 431. Where a limit breaks
+    while the app reads, what the app answers to that is dropped, unless it had begun before.
+    """
+
+    def __init__(self, app: ASGIApp, caps: BodyCaps = DEFAULT_BODIES) -> None:
+        self._app = app
+        self._caps = caps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = self._caps.of(scope["path"])
+        check_headers(scope["headers"], limit)
+        body = _BoundedBody(receive, send, limit)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except Exception:  # whatever an app makes of the refusal that it met while it read
+            if body.refused is None or body.answered:
+                raise
+        if body.refused is not None and not body.answered:
+            raise body.refused
+
+
+def check_headers(headers: list[tuple[bytes, bytes]], limit: int) -> None:
+    """Raise the error that a request's headers deserve, if they do. `limit` is of its body."""
+    if len(headers) > MAX_HEADER_LINES:
+        raise HttpRefusal(431, "headers_too_large", f"over {MAX_HEADER_LINES} header lines")
+    if sum(len(name) + len(value) + len(b": \r\n") for name, value in headers) > MAX_HEADER_BYTES:
+        raise HttpRefusal(431, "headers_too_large", f"over {MAX_HEADER_BYTES} bytes of headers")
+    lengths = [value for name, value in headers if name.lower() == b"content-length"]
+    if not lengths:
+        return
+    if any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        raise BadFraming("Content-Length and Transfer-Encoding: which one ends the body?")
+    if len(lengths) > 1 or not lengths[0].isdigit():
+        raise BadFraming("Content-Length is not one number")
+    # More digits than a cap can have are not worth reading, and Python would refuse thousands.
+    digits = lengths[0].lstrip(b"0") or b"0"
+    if len(digits) > len(str(limit)) or int(digits) > limit:
+        raise BodyTooLarge(limit)
+
+
+def seconds_allowed(received: int) -> float:
+    """How long one may have waited for a body of which so many bytes came."""
+    return SLOW_START_SECONDS + received / SLOWEST
+
+
+class _BoundedBody:
+    """The two directions of one request, seen by the app."""
+
+    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._limit = limit
+        self._received = 0
+        self._waited = 0.0
+        self._ended = False
+        self.refused: RemoteError | None = None
+        self.answered = False
+
+    async def receive(self) -> Message:
+        if self.refused is not None:
+            raise self.refused
+        if self._ended:
+            return await self._receive()
+        message = await self._next()
+        self._received += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        if self._received > self._limit:
+            self.refused = BodyTooLarge(self._limit)
+            raise self.refused
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self.refused is not None and not self.answered:
+            return
+        self.answered = True
+        await self._send(message)
+
+    async def _next(self) -> Message:
+        # Only the waiting counts: an app that takes its time with each piece is not the sender.
+        began = trio.current_time()
+        with trio.move_on_after(max(0.0, seconds_allowed(self._received) - self._waited)):
+            message = await self._receive()
+            self._waited += trio.current_time() - began
+            return message
+        self.refused = HttpRefusal(
+            408, "request_timeout", f"a body slower than {SLOWEST:g} bytes a second"
+        )
+        raise self.refused

@@ -1,0 +1,214 @@
+"""Calls to JSON routes: bounded in time and bytes, and every failure an error of our tree.
+
+async with open_client() as client:
+    rows = await get_json(client, "https://example.org/api/v1/peers")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import httpx
+import trio
+
+from tessella.core.errors import (
+    BadAddress,
+    BadFrame,
+    PeerClosed,
+    PeerSilent,
+    PeerUnreachable,
+    RemoteFailure,
+)
+from tessella.core.messages.failure import MAX_FAIL_CHARS
+from tessella.web.targets import Target
+
+CONNECT_SECONDS = 3.0
+TOTAL_SECONDS = 10.0
+"""From the call to the last byte of its answer, connecting included."""
+MAX_ANSWER = 64 * 1024
+"""Bytes of an answer, unless the caller expects more."""
+MAX_CONNECTIONS = 64
+"""Calls under way at once, a client."""
+MAX_CODE_CHARS = 64
+_RETRY = {429, 502, 503, 504}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """What one call may take."""
+
+    answer: int = MAX_ANSWER
+    """Bytes of the body of its answer."""
+    seconds: float = TOTAL_SECONDS
+
+
+DEFAULT_CALL = CallLimits()
+
+
+def open_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """A client that follows no redirects and heeds no environment. Whoever calls closes it.
+
+    No connection is kept: to a pool they are of an address, but a certificate was checked for a
+    name. `transport` is for tests.
+    """
+    return httpx.AsyncClient(
+        transport=transport,
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx.Timeout(TOTAL_SECONDS, connect=CONNECT_SECONDS),
+        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0),
+        headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+    )
+
+
+async def get_json(
+    client: httpx.AsyncClient,
+    url: str | Target,
+    *,
+    headers: Mapping[str, str] | None = None,
+    limits: CallLimits = DEFAULT_CALL,
+) -> object:
+    """What a GET is answered with, parsed.
+
+    Raises RemoteFailure for an answer that is an error, BadFrame for one that is no JSON or too
+    long, PeerUnreachable, PeerSilent or PeerClosed for one that does not come, and BadAddress for
+    a URL that cannot be called. All name the URL, without its query.
+    """
+    return await _call(client, "GET", url, headers=headers, limits=limits)
+
+
+async def post_json(
+    client: httpx.AsyncClient,
+    url: str | Target,
+    body: object,
+    *,
+    headers: Mapping[str, str] | None = None,
+    limits: CallLimits = DEFAULT_CALL,
+) -> object:
+    """What a POST of a JSON body is answered with; as `get_json`."""
+    content = body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    return await _call(client, "POST", url, headers=sent, content=content, limits=limits)
+
+
+async def _call(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str | Target,
+    *,
+    headers: Mapping[str, str] | None,
+    limits: CallLimits,
+    content: bytes | None = None,
+) -> object:
+    name = _named(url)
+    with _our_errors(name, limits.seconds):
+        for request in _requests(client, method, url, headers, content):
+            try:
+                status, body = await _answer_of(client, request, limits.answer, name)
+                break
+            except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+                failed = exc
+        else:
+            raise failed
+    if not 200 <= status < 300:
+        _raise_failure(name, status, body)
+    return _parse(name, body)
+
+
+def _requests(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str | Target,
+    headers: Mapping[str, str] | None,
+    content: bytes | None,
+) -> Iterator[httpx.Request]:
+    """The request; of a target, one for each of its addresses."""
+    if isinstance(url, str):
+        yield client.build_request(method, url, headers=headers, content=content)
+        return
+    for address in url.addresses:
+        yield client.build_request(
+            method,
+            url.url.at(address),
+            headers={**(headers or {}), "Host": url.url.authority},
+            content=content,
+            extensions={"sni_hostname": url.url.host},
+        )
+
+
+async def _answer_of(
+    client: httpx.AsyncClient, request: httpx.Request, most: int, name: str
+) -> tuple[int, bytes]:
+    response = await client.send(request, stream=True)
+    try:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise BadFrame(f"{name} answered in an encoding that was not asked for")
+        body = bytearray()
+        # Cancelled, all of httpx's generators end where they wait; left behind, they would not.
+        with trio.CancelScope() as enough:
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > most:
+                    enough.cancel()
+        if len(body) > most:
+            raise BadFrame(f"{name} answered with more than {most} bytes")
+        return response.status_code, bytes(body)
+    finally:
+        await response.aclose()
+
+
+@contextmanager
+def _our_errors(name: str, seconds: float) -> Iterator[None]:
+    try:
+        with trio.fail_after(seconds):
+            yield
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+        raise PeerUnreachable(f"{name} cannot be reached: {exc or 'no answer'}") from exc
+    except (httpx.TimeoutException, trio.TooSlowError) as exc:
+        raise PeerSilent(f"{name} did not answer within {seconds:g} s") from exc
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
+        raise BadAddress(f"{name} cannot be called: {exc}") from exc
+    except httpx.TransportError as exc:
+        raise PeerClosed(f"{name} ended the connection: {exc}") from exc
+
+
+def _parse(name: str, body: bytes) -> object:
+    try:
+        return json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as exc:
+        raise BadFrame(f"{name} answered with what is no JSON") from exc
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def _raise_failure(name: str, status: int, body: bytes) -> NoReturn:
+    """Raise what an error answer says; that of another program says only its status."""
+    code, text = f"http_{status}", f"{name} answered with status {status}"
+    try:
+        answer: Any = _parse(name, body)
+        told = answer["error"]
+        if isinstance(told["code"], str) and isinstance(told["message"], str):
+            code = _printable(told["code"], MAX_CODE_CHARS)
+            text = _printable(told["message"], MAX_FAIL_CHARS)
+    except (BadFrame, TypeError, KeyError, IndexError):
+        pass
+    raise RemoteFailure(code, text, retry=status in _RETRY)
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(char if char.isprintable() else " " for char in text[:most])
+
+
+def _named(url: str | Target) -> str:
+    """The URL as errors name it: a query may hold what a log should not."""
+    text = url.url.at() if isinstance(url, Target) else url
+    try:
+        return str(httpx.URL(text).copy_with(query=None, fragment=None, userinfo=b""))
+    except httpx.InvalidURL:
+        return repr(text[:MAX_FAIL_CHARS])
