@@ -47,6 +47,7 @@ async def main(core: int, nodes: int) -> None:
             # Only some of the nodes announce themselves, and nobody is at the others' addresses.
             heartbeat_seconds=300.0,
             dial_back=False,
+            allow_private_addrs=True,
             max_nodes=nodes + 1000,
         )
         async with (

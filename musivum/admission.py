@@ -1,32 +1,28 @@
-"""Which calls are let in. Checked in this order, the dear and the remembered last:
+"""Which calls are let in, at both doors. The dear and the remembered come last:
 
-    signature    over the exact bytes, for this purpose, by the peer at the other end of the stream
-    identity     the peer that the call names is that peer
+    policy       the allow-list and the block-list of this mesh
     time         created from 60 s before to 30 s after this clock
+    signature    over the exact bytes, for this purpose, by the key that the peer id is
     nonce        not used before by that peer; remembered only after everything above held
 
-A call says nothing to anyone but its signer, so memory that a restart empties opens no door: a
-stranger's replay fails at the first line.
+Who reads a call has looked at its size and its shape before.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
 
-from tessella.core.errors import BadFrame, NotAuthorized, OutOfTurn, TooManySessions
-from tessella.core.identity import PURPOSE_TRACKER, check_signature
-from tessella.core.ids import PeerId
-from tessella.core.messages import (
-    Announce,
-    Call,
-    Deregister,
-    Message,
-    Ready,
-    Register,
-    ReportFailure,
-    Signed,
-    decode,
+from tessella.core.errors import (
+    BadFrame,
+    CallReplayed,
+    ClockSkew,
+    TooManyRequests,
+    WorkerNotAuthorized,
 )
+from tessella.core.identity import check_signature
+from tessella.core.ids import PeerId
 
 # Seconds a call may be older or newer than this clock: clocks drift, and packets wait.
 PAST_SECONDS = 60.0
@@ -36,10 +32,26 @@ NONCE_SECONDS = 180.0
 MIN_NONCE_BYTES, MAX_NONCE_BYTES = 8, 64
 # A node calls every few seconds; a busy one a few times more when it joins.
 MAX_NONCES_PER_PEER = 512
-# 8,192 nodes that announce themselves every ten seconds leave 147,456.
-MAX_NONCES = 1 << 18
+# 10,000 nodes that announce themselves every five seconds leave 360,000; one is about 100 bytes.
+MAX_NONCES = 1 << 19
+# Nonces are forgotten a bucket at a time, so that a million of them cost no list beside the set.
+_BUCKETS = 6
+_BUCKET_SECONDS = NONCE_SECONDS / _BUCKETS
+_DIGEST_BYTES = 16
 
-CALLS = (Register, Ready, Announce, Deregister, ReportFailure)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedCall:
+    """A call as it was presented: who says it made it, when, and what proves it."""
+
+    peer_id: PeerId
+    created: float
+    """Seconds since 1970, by the caller's clock."""
+    nonce: bytes
+    purpose: bytes
+    payload: bytes
+    """The exact bytes that were signed."""
+    signature: bytes
 
 
 class Nonces:
@@ -48,60 +60,75 @@ class Nonces:
     def __init__(self, limit: int = MAX_NONCES, per_peer: int = MAX_NONCES_PER_PEER) -> None:
         self._limit = limit
         self._per_peer = per_peer
-        self._used: set[tuple[PeerId, bytes]] = set()
-        self._order: deque[tuple[float, PeerId, bytes]] = deque()
-        self._count: Counter[PeerId] = Counter()
+        self._buckets: list[_Bucket] = []
 
     def __len__(self) -> int:
-        return len(self._used)
+        return sum(len(bucket.used) for bucket in self._buckets)
 
     def use(self, peer_id: PeerId, nonce: bytes, now: float) -> None:
-        """Remember a nonce from `now` on.
+        """Remember a nonce from `now` on, for NONCE_SECONDS to a bucket more.
 
-        Raises NotAuthorized if it is remembered, and TooManySessions where there is no room:
+        Raises CallReplayed if it is remembered, and TooManyRequests where there is no room:
         forgetting one early would let it be used twice.
         """
-        self._forget(now - NONCE_SECONDS)
-        if (peer_id, nonce) in self._used:
-            raise NotAuthorized("the nonce of this call was used before")
-        if self._count[peer_id] >= self._per_peer or len(self._used) >= self._limit:
-            raise TooManySessions(f"more calls than {NONCE_SECONDS:g} s have room for")
-        self._used.add((peer_id, nonce))
-        self._order.append((now, peer_id, nonce))
-        self._count[peer_id] += 1
-
-    def _forget(self, before: float) -> None:
-        while self._order and self._order[0][0] <= before:
-            _, peer_id, nonce = self._order.popleft()
-            self._used.discard((peer_id, nonce))
-            self._count[peer_id] -= 1
-            if not self._count[peer_id]:
-                del self._count[peer_id]
+        self._buckets = [each for each in self._buckets if each.ends + NONCE_SECONDS > now]
+        mark = hashlib.blake2b(peer_id.encode() + b"\0" + nonce, digest_size=_DIGEST_BYTES).digest()
+        if any(mark in bucket.used for bucket in self._buckets):
+            raise CallReplayed("the nonce of this call was used before")
+        calls = sum(bucket.calls[peer_id] for bucket in self._buckets)
+        if calls >= self._per_peer or len(self) >= self._limit:
+            raise TooManyRequests(f"more calls than {NONCE_SECONDS:g} s have room for")
+        if not self._buckets or self._buckets[-1].ends <= now:
+            self._buckets.append(_Bucket(now + _BUCKET_SECONDS, set(), Counter()))
+        self._buckets[-1].used.add(mark)
+        self._buckets[-1].calls[peer_id] += 1
 
 
-def admit(signed: Signed, peer_id: PeerId, now: float, nonces: Nonces) -> Message:
-    """The message in a call of this peer, one of CALLS.
+@dataclass(slots=True)
+class _Bucket:
+    ends: float
+    used: set[bytes]
+    calls: Counter[PeerId]
 
-    `now` is in seconds since 1970. Raises BadSignature, BadFrame, NotAuthorized, OutOfTurn or
-    TooManySessions.
-    """
-    payload = check_signature(peer_id, PURPOSE_TRACKER, signed.payload, signed.signature)
-    call = decode(payload)
-    if not isinstance(call, Call):
-        raise BadFrame("what was signed is not a Call")
-    if call.peer_id != peer_id:
-        raise NotAuthorized(f"a call of {call.peer_id:.64} on a stream of {peer_id}")
-    _check_time(call.created - now)
-    if not MIN_NONCE_BYTES <= len(call.nonce) <= MAX_NONCE_BYTES:
-        raise BadFrame(f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
-    nonces.use(peer_id, call.nonce, now)
-    message = decode(call.message)
-    if not isinstance(message, CALLS):
-        raise OutOfTurn(f"{type(message).__name__} is not what a tracker is called with")
-    return message
+
+class Admission:
+    """The checks of one mesh, and the nonces it remembers."""
+
+    def __init__(
+        self, *, allow: tuple[PeerId, ...] | None, block: tuple[PeerId, ...], started: float
+    ) -> None:
+        """`started` is when this musivum began, in seconds since 1970: what it remembers of nonces
+        is no older, so a call that anyone may have seen before is not taken again after that."""
+        self._allow = None if allow is None else frozenset(allow)
+        self._block = frozenset(block)
+        self._started = started
+        self.nonces = Nonces()
+
+    def check_policy(self, peer_id: PeerId) -> None:
+        """Raises WorkerNotAuthorized for a peer that this mesh does not let in."""
+        if peer_id in self._block:
+            raise WorkerNotAuthorized(f"{peer_id} is blocked in this mesh")
+        if self._allow is not None and peer_id not in self._allow:
+            raise WorkerNotAuthorized(f"this mesh is private, and {peer_id} is not on its list")
+
+    def admit(self, call: SignedCall, now: float, *, overheard: bool) -> None:
+        """Let a call in; `now` is in seconds since 1970.
+
+        `overheard`: whether others than its signer could have seen it, and bring it again.
+        Raises BadFrame, WorkerNotAuthorized, ClockSkew, BadSignature, CallReplayed or
+        TooManyRequests, in this order.
+        """
+        if not MIN_NONCE_BYTES <= len(call.nonce) <= MAX_NONCE_BYTES:
+            raise BadFrame(f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
+        self.check_policy(call.peer_id)
+        _check_time(call.created - now)
+        if overheard and call.created < self._started:
+            raise ClockSkew(f"the call was made before this musivum began, at {self._started:.0f}")
+        check_signature(call.peer_id, call.purpose, call.payload, call.signature)
+        self.nonces.use(call.peer_id, call.nonce, now)
 
 
 def _check_time(ahead: float) -> None:
     if not -PAST_SECONDS <= ahead <= FUTURE_SECONDS:
         word = "ahead of" if ahead > 0 else "behind"
-        raise NotAuthorized(f"the call was made {abs(ahead):.0f} s {word} this clock: set yours")
+        raise ClockSkew(f"the call was made {abs(ahead):.0f} s {word} this clock: set yours")

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, TypeAlias
 
 import trio
 
+from musivum.admission import Admission
+from musivum.assigning import Assigner, Http
+from musivum.books import Keeper, open_books
 from musivum.config import MusivumConfig
+from musivum.metrics import Metrics
+from musivum.moves import Moves
+from musivum.operator import AdminGate, Operator
+from musivum.orchestrator import Orchestrator
+from musivum.pages import Pages
 from musivum.probes import Probes
-from musivum.roster import Roster
+from musivum.routes import http_app
+from musivum.saved import Clock, Clocks
 from musivum.status import StatusPage
-from musivum.tracker import Clock, Tracker
+from musivum.tracker import Rooms, Tracker
+from p2p.background import background_tasks
 from p2p.dht import DhtSettings, open_dht
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
+from tessella.core.identity import Identity
 from tessella.core.messages import STATUS, TRACKER
-
-logger = logging.getLogger(__name__)
+from tessella.web.client import open_client
+from tessella.web.limits import RateLimits
+from tessella.web.server import ServeLimits, serve_http
 
 # A node keeps one tracker stream and opens a second when the first is stuck.
 TRACKER_STREAMS, TRACKER_STREAMS_PER_PEER = 12_000, 8
@@ -26,43 +41,117 @@ STATUS_STREAMS, STATUS_STREAMS_PER_PEER = 256, 8
 EXPIRY_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a musivum can be reached."""
+
+    peer: PeerAddress
+    http: tuple[str, ...]
+    """URLs, without a path."""
+
+
 # The stubs that libp2p brings along are older than trio's own `TaskStatus`.
-Started: TypeAlias = "trio.TaskStatus[PeerAddress]"  # type: ignore[name-defined, unused-ignore]
+Started: TypeAlias = "trio.TaskStatus[Listening]"  # type: ignore[name-defined, unused-ignore]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What the doors of a musivum lead to."""
+
+    rooms: Rooms
+    page: StatusPage
+    metrics: Metrics
 
 
 async def serve(
     host: Host,
+    identity: Identity,
     config: MusivumConfig,
     *,
+    store: Keeper,
     clock: Clock,
+    token: str = "",
     task_status: Started = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Be a musivum on this host until cancelled; started with where it can be reached.
 
-    `clock` gives seconds since 1970, and is compared with what nodes sign. The host is the
-    caller's, to close afterwards.
+    `identity` is the host's own; `clock` gives seconds since 1970, and is compared with what
+    nodes sign; `token` is the operator's, and without one nobody is. Host and store are the
+    caller's, to close afterwards. Raises PortInUse and BadAddress for what cannot be listened on,
+    and whatever the store raises while it is read.
     """
-    roster = Roster(config)
-    probes = Probes(host, roster)
-    tracker = Tracker(config, roster, probes, clock=clock)
-    page = StatusPage(host, roster, tracker, started=trio.current_time())
-    swarm = DhtSettings(bootstrap=config.bootstrap, snapshot=config.snapshot)
-    async with open_dht(host, settings=swarm, clock=clock), trio.open_nursery() as nursery:
-        nursery.start_soon(probes.run)
-        nursery.start_soon(_expire_silent, host, roster)
+    async with (
+        open_rooms(host, identity, config, store=store, clock=clock, token=token) as opened,
+        trio.open_nursery() as nursery,
+    ):
+        urls: tuple[str, ...] = ()
+        if config.http and not config.bootstrap_only:
+            app = http_app(opened.rooms, opened.page, opened.metrics, _rate(config))
+            limits = ServeLimits(exempt=config.exempt)
+            urls = await nursery.start(partial(serve_http, app, config.http, limits=limits))
+        task_status.started(Listening(host.address, urls))
+        await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def open_rooms(
+    host: Host,
+    identity: Identity,
+    config: MusivumConfig,
+    *,
+    store: Keeper,
+    clock: Clock,
+    token: str = "",
+) -> AsyncIterator[Opened]:
+    """A musivum with its libp2p door, until the context is left; it takes what `serve` does.
+
+    The HTTP door is the caller's to open. Raises whatever the store raises while it is read.
+    """
+    books = await open_books(config, store, Clocks(clock))
+    swarm = DhtSettings(
+        bootstrap=config.bootstrap, snapshot=config.snapshot, allow_private=config.allow_private
+    )
+    async with (
+        open_dht(host, settings=swarm, clock=clock),
+        open_client() as client,
+        background_tasks() as nursery,
+    ):
+        probes = Probes(host, books.roster)
+        room = Orchestrator(config, books, probes)
+        http = Http(client, config.allow_private)
+        assigner = Assigner(host, identity, books.roster, clock, http)
+        moves = Moves(books.roster, room, assigner.push, heal_seconds=config.heal_seconds)
+        rooms = Rooms(
+            books=books,
+            admission=Admission(allow=config.allow, block=config.block, started=clock()),
+            orchestrator=room,
+            pages=Pages(host, config, books),
+            operator=Operator(books, moves),
+            gate=AdminGate(token),
+        )
+        tracker = Tracker(config, rooms)
+        page = StatusPage(host, books, tracker, started=trio.current_time())
+        host.serve(STATUS, page.answer, streams=STATUS_STREAMS, per_peer=STATUS_STREAMS_PER_PEER)
         if not config.bootstrap_only:
+            nursery.start_soon(probes.run, room.lost)
+            nursery.start_soon(_expire_silent, host, room)
+            nursery.start_soon(moves.run)
             host.serve(
                 TRACKER,
                 tracker.answer,
                 streams=TRACKER_STREAMS,
                 per_peer=TRACKER_STREAMS_PER_PEER,
             )
-        host.serve(STATUS, page.answer, streams=STATUS_STREAMS, per_peer=STATUS_STREAMS_PER_PEER)
-        task_status.started(host.address)
+        yield Opened(rooms, page, Metrics(host, rooms, tracker))
 
 
-async def _expire_silent(host: Host, roster: Roster) -> NoReturn:
+def _rate(config: MusivumConfig) -> RateLimits:
+    return RateLimits(
+        per_second=config.requests_per_second, burst=config.request_burst, exempt=config.exempt
+    )
+
+
+async def _expire_silent(host: Host, room: Orchestrator) -> NoReturn:
     while True:
         await trio.sleep(EXPIRY_SECONDS)
-        for decision in roster.expire(trio.current_time(), frozenset(host.connected())):
-            logger.info("%s: %s", type(decision).__name__, decision)
+        room.expire(frozenset(host.connected()))

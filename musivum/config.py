@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessella.core.addresses import PeerAddress, check_addr
+from tessella.core.addresses import LOOPBACK, Cidr, PeerAddress, check_addr
+from tessella.core.configs import MAX_CONTEXT
 from tessella.core.errors import BadConfig
+from tessella.core.formats import KvFormat
+from tessella.core.ids import PeerId
 from tessella.core.peers import MAX_ROWS
 from tessella.core.plan import MIN_VRAM_MB, USABLE_VRAM_PCT
 
 DEFAULT_PORT = 4001
+DEFAULT_HTTP = "127.0.0.1:4080"
 DEFAULT_DATA = Path("~/.musivum")
 KEY_NAME = "musivum.key"
 PEERS_NAME = "peers.json"
+DATABASE_NAME = "musivum.db"
+TOKEN_NAME = "admin.token"
 
 # Shorter beats are a load test; longer ones leave a dead node listed for a quarter of an hour.
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.1, 300.0
@@ -26,11 +33,25 @@ class MusivumConfig:
     listen: tuple[str, ...] = (f"/ip4/0.0.0.0/tcp/{DEFAULT_PORT}",)
     """Multiaddrs to listen on; port 0 takes a free one. At least one."""
 
+    announce: tuple[str, ...] = ()
+    """Multiaddrs that others are told first: what a NAT or a proxy maps to the listeners."""
+
+    http: tuple[str, ...] = (DEFAULT_HTTP,)
+    """HOST:PORT pairs to answer HTTP on; port 0 takes a free one. None answers no HTTP."""
+
     data: Path = DEFAULT_DATA
     """Directory of what outlives a restart; `~` is the home directory. Made if missing."""
 
     key: Path | None = None
     """The identity file, 32 bytes, mode 0600. None is `musivum.key` in `data`."""
+
+    database_url: str = ""
+    """Where the mesh is kept: `sqlite:///PATH`, or `postgresql://…`, with which a second musivum
+    stands by. Empty is `musivum.db` in `data`."""
+
+    admin_token_file: Path | None = None
+    """The file with the operator's token, mode 0600. None is `admin.token` in `data`, made if
+    missing."""
 
     bootstrap_only: bool = False
     """Whether it only is where peers of the swarm find each other: no tracker, no rows."""
@@ -41,11 +62,37 @@ class MusivumConfig:
     snapshot: Path | None = None
     """Where the peers of the swarm are kept between runs; None keeps none."""
 
+    allow: tuple[PeerId, ...] | None = None
+    """The peers that may register, by peer id: a private mesh. None lets anybody in."""
+
+    block: tuple[PeerId, ...] = ()
+    """Peers that may not register, whatever `allow` says."""
+
+    allow_private_addrs: bool | tuple[Cidr, ...] | None = None
+    """Whether nodes may have private and loopback addresses, or the networks in which they may.
+    None allows them where musivum itself has no public address. Link-local never."""
+
+    dial_back: bool = True
+    """Whether a node is listed only after musivum reached its key at a claimed address."""
+
     min_vram_mb: int = MIN_VRAM_MB
     """No node may claim less, in MB. 0 lets tiny models be split; at least 0."""
 
+    min_vram_gb: float = 0.0
+    """The same in GB; the larger of the two holds. At least 0."""
+
     usable_vram_pct: int = USABLE_VRAM_PCT
     """The part of a claim that layers may fill, in percent. 1 to 100."""
+
+    context_size: int = 2048
+    """Positions a session may hold, where a price is asked for without saying. At least 1."""
+
+    parallel_slots: int = 4
+    """Sessions a claim is sized for, where a price is asked for without saying. At least 1."""
+
+    kv_cache_type: str = ""
+    """How keys and values are kept, where a price is asked for without saying: f32, f16, bf16,
+    q8_0 or q4_0. Empty is the serving type."""
 
     heartbeat_seconds: float = 10.0
     """How often a node is told to announce itself, in seconds. 0.1 to 300."""
@@ -56,6 +103,13 @@ class MusivumConfig:
     load_seconds: float = 900.0
     """How long a node may load its layers before they are given away, in seconds. Above 0."""
 
+    stall_seconds: float = 60.0
+    """How long a load may stand still before its layers are given away, in seconds. Above 0."""
+
+    heal_seconds: float = 30.0
+    """How long layers may be served by nobody before a node that others can spare is moved there,
+    in seconds. 0 never moves a node by itself."""
+
     forget_seconds: float = 600.0
     """How long an offline node stays listed, in seconds. At least 0."""
 
@@ -65,17 +119,34 @@ class MusivumConfig:
     max_connections: int = 12_000
     """Connections open at a time, both ways. At least 1."""
 
+    requests_per_second: float = 20.0
+    """HTTP requests that one address may make, in the long run. Above 0."""
+
+    request_burst: int = 40
+    """HTTP requests that one address may make at once. At least 1."""
+
+    exempt: tuple[Cidr, ...] = LOOPBACK
+    """Networks that the limits by address do not hold for."""
+
     def __post_init__(self) -> None:
         if not self.listen:
             raise BadConfig("listen: no address to listen on")
-        for addr in self.listen:
+        for addr in (*self.listen, *self.announce):
             check_addr(addr)
         _within("min_vram_mb", self.min_vram_mb, 0, None)
         _within("usable_vram_pct", self.usable_vram_pct, 1, 100)
+        _within("min_vram_gb", self.min_vram_gb, 0, None)
+        _within("context_size", self.context_size, 1, MAX_CONTEXT)
+        _within("parallel_slots", self.parallel_slots, 1, None)
+        if self.kv_cache_type:
+            KvFormat.parse(self.kv_cache_type)
         _within("heartbeat_seconds", self.heartbeat_seconds, MIN_HEARTBEAT, MAX_HEARTBEAT)
         _within("missed_beats", self.missed_beats, 1, None)
-        if not self.load_seconds > 0:
-            raise BadConfig(f"load_seconds = {self.load_seconds}: has to be above 0")
+        for name in ("load_seconds", "stall_seconds", "requests_per_second"):
+            if not getattr(self, name) > 0:
+                raise BadConfig(f"{name} = {getattr(self, name)}: has to be above 0")
+        _within("heal_seconds", self.heal_seconds, 0, None)
+        _within("request_burst", self.request_burst, 1, None)
         _within("forget_seconds", self.forget_seconds, 0, None)
         _within("max_connections", self.max_connections, 1, None)
         _within("max_nodes", self.max_nodes, 1, MAX_ROWS)
@@ -84,6 +155,26 @@ class MusivumConfig:
     def key_path(self) -> Path:
         """Where the identity is."""
         return (self.key or self.data / KEY_NAME).expanduser()
+
+    @property
+    def token_path(self) -> Path:
+        """Where the operator's token is."""
+        return (self.admin_token_file or self.data / TOKEN_NAME).expanduser()
+
+    @property
+    def database(self) -> str:
+        """The URL of the database."""
+        return self.database_url or f"sqlite:///{(self.data / DATABASE_NAME).expanduser()}"
+
+    @property
+    def allow_private(self) -> bool | tuple[Cidr, ...]:
+        """Which private addresses nodes may have; none while that is not decided."""
+        return self.allow_private_addrs or False
+
+    @property
+    def least_claim_mb(self) -> int:
+        """No node may claim less, in MB."""
+        return max(self.min_vram_mb, math.ceil(self.min_vram_gb * 1024))
 
     @property
     def offline_after(self) -> float:

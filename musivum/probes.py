@@ -1,16 +1,27 @@
-"""Whether an accused peer still answers: a report is a reason to look, never a verdict."""
+"""Whether a peer is where it says it is: a dial-back before it is listed, and after a complaint.
+
+A report is a reason to look, never a verdict.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
-from musivum.roster import Node, Roster
+from musivum.node import Node
+from musivum.roster import Roster
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import PeerGone, Refused, RemoteError, TooManySessions
+from tessella.core.errors import (
+    AddressUnproven,
+    PeerGone,
+    Refused,
+    RemoteError,
+    TooManyRequests,
+)
 from tessella.core.ids import PeerId
 from tessella.core.messages import STATUS, AskStatus
 from tessella.core.peers import NodeStatus
@@ -25,36 +36,60 @@ MAX_WAITING = 64
 PROBERS = 4
 # Each of the three steps of a probe: dial, stream, answer.
 PROBE_TIMEOUT = 5.0
+# Registrations that are dialled back side by side, and that may wait for their turn. A whole mesh
+# registers again within a heartbeat of a musivum that lost its database.
+PROOFS = 32
+MAX_PROOFS_WAITING = 4096
+PROOF_TIMEOUT = 5.0
+
+Lost = Callable[[PeerId, PeerId], None]
+"""Takes who complained, and the node that does not answer."""
 
 
 class Probes:
-    """Looks at accused nodes. Start `run` once."""
+    """Looks at nodes. Start `run` once."""
 
     def __init__(self, host: Host, roster: Roster) -> None:
         self._host = host
         self._roster = roster
         self._reports: dict[PeerId, deque[float]] = {}
         self._waiting: set[PeerId] = set()
-        self._accused, self._to_probe = trio.open_memory_channel[PeerId](MAX_WAITING)
+        accusation = trio.open_memory_channel[tuple[PeerId, PeerId]](MAX_WAITING)
+        self._accused, self._to_probe = accusation
+        self._proofs = trio.CapacityLimiter(PROOFS)
 
-    def report(self, reporter: PeerId, accused: PeerId, now: float) -> None:
-        """Have a node looked at, unless it is already, is offline or is not known.
+    async def prove(self, peer_id: PeerId, addrs: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the addresses at which that peer's key answers.
 
-        Raises UnknownWorker for a reporter that is no node here, Refused for one that accuses
-        itself, and TooManySessions beyond what one reporter, or all, may have looked at.
+        Raises AddressUnproven if there is none, saying what each answered, and TooManyRequests
+        where too many wait to be dialled.
         """
-        self._roster.node(reporter)
-        if accused == reporter:
-            raise Refused("a node that reports itself may deregister instead")
+        if self._proofs.statistics().tasks_waiting >= MAX_PROOFS_WAITING:
+            raise TooManyRequests(f"{MAX_PROOFS_WAITING} registrations wait to be dialled back")
+        async with self._proofs:
+            proof = await self._host.prove(PeerAddress(peer_id, addrs), timeout=PROOF_TIMEOUT)
+        if not proof.proven:
+            raise AddressUnproven(
+                f"nobody with the key of {peer_id} answered: {'; '.join(proof.failures)}. Open the "
+                "port, or say with --announce where the node can be dialled"
+            )
+        return proof.proven
+
+    def report(self, reporter: PeerId, accused: PeerId, now: float) -> bool:
+        """Have a node looked at; False if it is already, is offline or is not known.
+
+        Raises TooManyRequests beyond what one reporter, or all, may have looked at.
+        """
         self._count(reporter, now)
         node = self._roster.find(accused)
         if node is None or node.status is NodeStatus.OFFLINE or accused in self._waiting:
-            return
+            return False
         try:
-            self._accused.send_nowait(accused)
+            self._accused.send_nowait((reporter, accused))
         except trio.WouldBlock:
-            raise TooManySessions(f"{MAX_WAITING} reported nodes wait to be looked at") from None
+            raise TooManyRequests(f"{MAX_WAITING} reported nodes wait to be looked at") from None
         self._waiting.add(accused)
+        return True
 
     def _count(self, reporter: PeerId, now: float) -> None:
         # Reporters are nodes, so this table is as bounded as the roster once the old ones are out.
@@ -62,26 +97,23 @@ class Probes:
             del self._reports[peer_id]
         times = self._reports.setdefault(reporter, deque(maxlen=MAX_REPORTS))
         if len(times) == MAX_REPORTS and times[0] > now - REPORT_WINDOW:
-            raise TooManySessions(f"more than {MAX_REPORTS} reports in {REPORT_WINDOW:g} s")
+            raise TooManyRequests(f"more than {MAX_REPORTS} reports in {REPORT_WINDOW:g} s")
         times.append(now)
 
-    async def run(self) -> None:
-        """Look at accused nodes until cancelled."""
+    async def run(self, lost: Lost) -> None:
+        """Look at accused nodes until cancelled; whoever does not answer is `lost`."""
         async with trio.open_nursery() as nursery:
             for _ in range(PROBERS):
-                nursery.start_soon(self._probe_accused)
+                nursery.start_soon(self._probe_accused, lost)
 
-    async def _probe_accused(self) -> None:
-        async for accused in self._to_probe:
-            await self._probe(accused)
+    async def _probe_accused(self, lost: Lost) -> None:
+        async for reporter, accused in self._to_probe:
+            node = self._roster.find(accused)
+            reason = await self._failure(node) if node else None
+            if reason is not None:
+                logger.info("reported node does not answer: %s: %s", accused, reason)
+                lost(reporter, accused)
             self._waiting.discard(accused)
-
-    async def _probe(self, accused: PeerId) -> None:
-        node = self._roster.find(accused)
-        reason = await self._failure(node) if node else None
-        if reason is not None:
-            logger.info("reported node does not answer: %s: %s", accused, reason)
-            self._roster.lost(accused, trio.current_time())
 
     async def _failure(self, node: Node) -> str | None:
         """Why the node counts as lost; None if it answers anything at all to AskStatus."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessella.core.addresses import MAX_ADDRS, check_addr
+from tessella.core.addresses import MAX_ADDRS, Cidr, judge_addr
 from tessella.core.configs import MAX_CONTEXT
-from tessella.core.errors import BadAddress, BadFrame
+from tessella.core.contracts import contract_of
+from tessella.core.errors import BadAddress, BadFrame, BadManifest
+from tessella.core.formats import KvFormat
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Register
 from tessella.core.plan import MemoryTerms, terms_of
 from tessella.core.shape_json import decode_shape
-from tessella.core.shapes import DType
+from tessella.core.shapes import DType, ModelShape
+from tessella.web.targets import MAX_URL_CHARS, judge_url
 
 MAX_NAME_CHARS = 200
-MAX_CONTRACT_CHARS = 128
 MAX_DEVICE_CHARS = 64
 # All of a node's addresses: 16 of the usual length. A list of 8,192 nodes has to fit 4 MiB.
 MAX_ADDRS_CHARS = 1024
@@ -25,42 +27,82 @@ MAX_CLAIM_MB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What this mesh asks of every registration."""
+
+    usable_vram_pct: int
+    min_vram_mb: int
+    allow_private: bool | tuple[Cidr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """A registration whose fields all keep their rules."""
 
     model: ModelId
     contract: str
+    shape: ModelShape
     addrs: tuple[str, ...]
+    api_url: str
     device: str
     dtype: DType
+    kv: KvFormat
+    context: int
+    slots: int
     claim_mb: int
     terms: MemoryTerms
     wanted: LayerRange | None
 
 
-def read_registration(asked: Register, *, usable_vram_pct: int, min_vram_mb: int) -> Wish:
-    """The wish in a Register. Raises BadFrame or BadAddress that names the field."""
+def read_registration(asked: Register, house: House) -> Wish:
+    """The wish in a Register.
+
+    Raises BadFrame for a field out of its rule, BadManifest for a contract that is not the one of
+    the shape, and BadAddress for a place where nobody may be sent.
+    """
     shape = decode_shape(asked.shape)
+    dtype, kv = _dtype(asked.dtype), _kv(asked.kv)
+    context = _whole("context", asked.context, 1, MAX_CONTEXT)
+    slots = _whole("slots", asked.slots, 1, MAX_SLOTS)
     terms = terms_of(
         shape,
-        _dtype(asked.dtype),
-        context=_whole("context", asked.context, 1, MAX_CONTEXT),
-        slots=_whole("slots", asked.slots, 1, MAX_SLOTS),
-        usable_vram_pct=usable_vram_pct,
-        min_vram_mb=min_vram_mb,
+        dtype,
+        context=context,
+        slots=slots,
+        kv=kv,
+        usable_vram_pct=house.usable_vram_pct,
+        min_vram_mb=house.min_vram_mb,
     )
     if asked.wanted is not None and not terms.whole.holds(asked.wanted):
         raise BadFrame(f"Register.wanted: layers {asked.wanted} of a model of {shape.layers}")
     return Wish(
         model=ModelId(_word("model", asked.model, MAX_NAME_CHARS)),
-        contract=_word("contract", asked.contract, MAX_CONTRACT_CHARS),
-        addrs=_addrs(asked.addrs),
+        contract=_contract(asked.contract, shape),
+        shape=shape,
+        addrs=_addrs(asked.addrs, house.allow_private),
+        api_url=_api_url(asked.api_url, house.allow_private),
         device=_word("device", asked.device, MAX_DEVICE_CHARS),
-        dtype=_dtype(asked.dtype),
+        dtype=dtype,
+        kv=kv,
+        context=context,
+        slots=slots,
         claim_mb=_whole("claim_mb", asked.claim_mb, 0, MAX_CLAIM_MB),
         terms=terms,
         wanted=asked.wanted,
     )
+
+
+def _contract(contract: str, shape: ModelShape) -> str:
+    if contract != contract_of(shape):
+        raise BadManifest(f"Register.contract: the shape has the contract {contract_of(shape)}")
+    return contract
+
+
+def _kv(word: str) -> KvFormat:
+    try:
+        return KvFormat(word)
+    except ValueError:
+        raise BadFrame(f"Register.kv: {word[:MAX_DEVICE_CHARS]!r} is not known") from None
 
 
 def _dtype(word: str) -> DType:
@@ -70,12 +112,24 @@ def _dtype(word: str) -> DType:
         raise BadFrame(f"Register.dtype: {word[:MAX_DEVICE_CHARS]!r} is not served") from None
 
 
-def _addrs(addrs: tuple[str, ...]) -> tuple[str, ...]:
+def _addrs(addrs: tuple[str, ...], allow_private: bool | tuple[Cidr, ...]) -> tuple[str, ...]:
     if not 1 <= len(addrs) <= MAX_ADDRS:
         raise BadAddress(f"a node of {len(addrs)} addresses: 1 to {MAX_ADDRS} may be listed")
     if sum(map(len, addrs)) > MAX_ADDRS_CHARS:
         raise BadAddress(f"addresses of a node longer than {MAX_ADDRS_CHARS} characters in all")
-    return tuple(check_addr(addr) for addr in addrs)
+    for addr in addrs:
+        reason = judge_addr(addr, allow_private)
+        if reason is not None:
+            raise BadAddress(f"{addr} cannot be listed: {reason} (see allow_private_addrs)")
+    return addrs
+
+
+def _api_url(url: str, allow_private: bool | tuple[Cidr, ...]) -> str:
+    if url:
+        reason = judge_url(url, allow_private)
+        if reason is not None:
+            raise BadAddress(f"{url[:MAX_URL_CHARS]!r} cannot be listed: {reason}")
+    return url
 
 
 def _word(name: str, value: str, limit: int) -> str:

@@ -13,12 +13,14 @@ from typing import Any
 
 import trio
 
-from musivum.roster import Node, Roster
+from musivum.books import Books
+from musivum.pages import typical_node
 from musivum.tracker import Tracker
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella import __version__
 from tessella.core.errors import OutOfTurn, PeerClosed, PeerSilent
+from tessella.core.ids import ModelId
 from tessella.core.messages import AskStatus, Status
 from tessella.core.plan import claim_for
 from tessella.core.route import coverage
@@ -34,7 +36,7 @@ class StatusPage:
     """The facts a document is made of, and the handler that answers with it."""
 
     host: Host
-    roster: Roster
+    books: Books
     tracker: Tracker
     started: float
     """By trio's clock."""
@@ -54,7 +56,8 @@ class StatusPage:
 
     def document(self) -> dict[str, Any]:
         """The document, as plain values."""
-        nodes = self.roster.nodes()
+        roster = self.books.roster
+        nodes = roster.nodes()
         by_status = Counter(node.row.status for node in nodes)
         return {
             "role": "musivum",
@@ -64,39 +67,32 @@ class StatusPage:
             "uptime_seconds": round(trio.current_time() - self.started, 3),
             "protocols": sorted(self.host.protocols),
             "nodes": {"total": len(nodes), "by_status": dict(sorted(by_status.items()))},
-            "models": _models(nodes),
+            "models": [self._model(model) for model in roster.models()[:MAX_MODELS]],
             "frames": {
                 "received": dict(sorted(self.tracker.received.items())),
                 "sent": dict(sorted(self.tracker.sent.items())),
             },
         }
 
-
-def _models(nodes: list[Node]) -> list[dict[str, Any]]:
-    groups: dict[str, list[Node]] = {}
-    for node in nodes:
-        groups.setdefault(node.row.model, []).append(node)
-    return [_model(name, groups[name]) for name in sorted(groups)[:MAX_MODELS]]
-
-
-def _model(name: str, nodes: list[Node]) -> dict[str, Any]:
-    """A model's health, its holes with the claim each would take, and the prices behind that."""
-    terms = nodes[0].terms
-    found = coverage([node.row for node in nodes], terms.layers)
-    return {
-        "model": name,
-        "health": found.health.value,
-        "total_layers": terms.layers,
-        "nodes": len(nodes),
-        "holes": [
-            {"start": hole.start, "stop": hole.stop, "claim_mb": claim_for(terms, hole)}
-            for hole in found.holes
-        ],
-        "loading": [[piece.start, piece.stop] for piece in found.loading],
-        "mem_per_layer_mb": round(terms.mem_per_layer_mb, 3),
-        "weights_per_layer_mb": round(terms.weights_per_layer_mb, 3),
-        "kv_per_layer_mb": round(terms.kv_per_layer_mb, 3),
-        "global_tensor_mb": round(terms.global_tensor_mb, 3),
-        "usable_vram_pct": terms.usable_vram_pct,
-        "min_vram_mb": terms.min_vram_mb,
-    }
+    def _model(self, model: ModelId) -> dict[str, Any]:
+        """A model: its health, its holes with the claim each would take, the prices behind them."""
+        nodes = self.books.roster.nodes(model)
+        terms = (typical_node(self.books, model) or nodes[0]).terms
+        found = coverage([node.row for node in nodes], terms.layers)
+        return {
+            "model": model,
+            "health": found.health.value,
+            "total_layers": terms.layers,
+            "nodes": len(nodes),
+            "holes": [
+                {"start": hole.start, "stop": hole.stop, "claim_mb": claim_for(terms, hole)}
+                for hole in found.holes
+            ],
+            "loading": [[piece.start, piece.stop] for piece in found.loading],
+            "mem_per_layer_mb": round(terms.mem_per_layer_mb, 3),
+            "weights_per_layer_mb": round(terms.weights_per_layer_mb, 3),
+            "kv_per_layer_mb": round(terms.kv_per_layer_mb, 3),
+            "global_tensor_mb": round(terms.global_tensor_mb, 3),
+            "usable_vram_pct": terms.usable_vram_pct,
+            "min_vram_mb": terms.min_vram_mb,
+        }

@@ -15,7 +15,10 @@ from functools import partial
 import trio
 
 from musivum.app import serve
+from musivum.books import Keeper
 from musivum.config import MusivumConfig
+from musivum.registration import House
+from musivum.store.memory import MemoryStore
 from p2p.streams import FrameStream
 from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.core.addresses import PeerAddress
@@ -31,6 +34,9 @@ EPOCH = 1_800_000_000.0
 DIAL_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 30.0
 
+# No HTTP, and the addresses of a network in memory, which are private ones.
+QUIET = MusivumConfig(http=(), allow_private_addrs=True)
+HOUSE = House(usable_vram_pct=90, min_vram_mb=0, allow_private=True)
 # 12 layers of 1 MB, ends of 2 MB: claims of a few MB split it.
 SMALL = ModelShape(
     family="llama",
@@ -53,11 +59,24 @@ def clock() -> float:
 
 @asynccontextmanager
 async def running(
-    net: MemoryNetwork, seed: bytes, config: MusivumConfig
+    net: MemoryNetwork,
+    seed: bytes,
+    config: MusivumConfig,
+    store: Keeper | None = None,
+    token: str = "",
 ) -> AsyncIterator[PeerAddress]:
-    """A musivum on a memory network until the context is left: a second one is a restart."""
-    async with net.host(seed) as host, trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve, host, config, clock=clock))
+    """A musivum on a memory network until the context is left: a second one is a restart.
+
+    It answers no HTTP. With the store of the one before it, the second knows whom that knew.
+    """
+    identity = Identity(seed)
+    private = config.allow_private_addrs
+    quiet = replace(config, http=(), allow_private_addrs=True if private is None else private)
+    kept = store or MemoryStore()
+    async with net.host(identity) as host, trio.open_nursery() as nursery:
+        program = partial(serve, host, identity, quiet, store=kept, clock=clock, token=token)
+        listening = await nursery.start(program)
+        yield listening.peer
         nursery.cancel_scope.cancel()
 
 

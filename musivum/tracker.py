@@ -1,7 +1,7 @@
-"""The conversation with nodes: `/musivum/tracker/1`, many asks on one stream, one answer each.
+"""The libp2p door: `/musivum/tracker/1`, many asks on one stream, one answer each.
 
-    Register    Assigned      Ready, Announce, Deregister, ReportFailure    Accepted
-    AskPeers    Peers         what is refused                               Fail
+    Signed (a Call)     Assigned, Accepted        AskPeers    Peers
+    Ask, Operate        Document                  what is refused    Fail
 
 A refusal ends nothing: the node may ask again on the same stream. What breaks a rule of the wire
 ends the stream, and nobody else's.
@@ -11,68 +11,85 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import trio
 
-from musivum.admission import Nonces, admit
+from musivum.admission import Admission, SignedCall
+from musivum.books import Books
 from musivum.config import MusivumConfig
-from musivum.probes import Probes
-from musivum.registration import read_registration
-from musivum.roster import Roster
+from musivum.operator import AdminGate, Operator
+from musivum.orchestrator import Orchestrator
+from musivum.pages import Pages
+from musivum.questions import OPERATOR, PUBLIC, dump, find, read_arguments
 from p2p.streams import FrameStream
 from tessella.core.errors import (
+    BadFrame,
+    BadSignature,
     LocalError,
+    NotAuthorized,
     OutOfTurn,
     PeerClosed,
     PeerSilent,
     RemoteError,
+    StoreLost,
     TessellaError,
 )
 from tessella.core.frames import KIB, MAX_LIST_FRAME
+from tessella.core.identity import PURPOSE_TRACKER
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import (
-    Accepted,
     Announce,
+    Ask,
     AskPeers,
-    Assigned,
+    Call,
     Deregister,
+    Document,
     Fail,
     Message,
+    Operate,
     Peers,
     Ready,
     Register,
     ReportFailure,
     Signed,
+    decode,
 )
 from tessella.core.peers import PeerRow, encode_rows
 
 logger = logging.getLogger(__name__)
 
-Clock = Callable[[], float]
-"""Seconds since 1970."""
-
 # A stream that asks nothing for this many heartbeats is finished; its node may open another.
-# While it loads a node says nothing, so a load is waited for as well.
 IDLE_BEATS = 6
 # What stands around the rows in their frame.
 _LIST_BYTES = MAX_LIST_FRAME - KIB
+CALLS = (Register, Ready, Announce, Deregister, ReportFailure)
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What both doors lead to."""
+
+    books: Books
+    admission: Admission
+    orchestrator: Orchestrator
+    pages: Pages
+    operator: Operator
+    gate: AdminGate
 
 
 class Tracker:
     """Answers nodes and whoever looks for them. Holds no resource: serve `answer`, that is all."""
 
-    def __init__(
-        self, config: MusivumConfig, roster: Roster, probes: Probes, *, clock: Clock
-    ) -> None:
+    def __init__(self, config: MusivumConfig, rooms: Rooms) -> None:
         self._config = config
-        self._roster = roster
-        self._probes = probes
-        self._clock = clock
-        self._nonces = Nonces()
+        self._rooms = rooms
         self.received: Counter[str] = Counter()
         """Frames by kind, since the start."""
         self.sent: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        """Refusals by code."""
 
     async def answer(self, stream: FrameStream) -> None:
         """Serve one stream until its peer finishes it or asks nothing for long.
@@ -86,52 +103,78 @@ class Tracker:
             except (PeerClosed, PeerSilent):
                 return
             self.received[type(message).__name__] += 1
-            reply = self._reply(message, stream.peer_id)
+            reply = await self._reply(message, stream.peer_id)
             self.sent[type(reply).__name__] += 1
             await stream.send(reply)
 
-    def _reply(self, message: Message, peer_id: PeerId) -> Message:
+    async def _reply(self, message: Message, peer_id: PeerId) -> Message:
         try:
-            if isinstance(message, AskPeers):
-                return self._peers(message.model)
-            if isinstance(message, Signed):
-                call = admit(message, peer_id, self._clock(), self._nonces)
-                return self._called(call, peer_id)
-        except (RemoteError, LocalError):
+            return await self._answered(message, peer_id)
+        except (RemoteError, LocalError, StoreLost) as exc:
+            if isinstance(exc, BadSignature):
+                self.refused[exc.code] += 1
             raise
         except TessellaError as exc:
             logger.info("refused: %s: %s: %s", peer_id, exc.code, exc)
+            self.refused[exc.code] += 1
             return Fail.of(exc)
+
+    async def _answered(self, message: Message, peer_id: PeerId) -> Message:
+        match message:
+            case Signed():
+                return await self._called(self._admitted(message, peer_id), peer_id)
+            case AskPeers(model):
+                return self._peers(model)
+            case Ask(name, arguments):
+                question = find(PUBLIC, name)
+                asked = read_arguments(question, arguments)
+                return Document(dump(question, question.answer(self._rooms.pages, asked)))
+            case Operate(token, name, arguments):
+                self._rooms.gate.check(token, peer_id, trio.current_time())
+                question = find(OPERATOR, name)
+                asked = read_arguments(question, arguments)
+                done = await question.answer(self._rooms.operator, asked)
+                return Document(dump(question, done))
         raise OutOfTurn(f"{type(message).__name__} is not what a tracker is asked")
 
-    def _called(self, call: Message, peer_id: PeerId) -> Message:
-        now = trio.current_time()
-        if isinstance(call, Register):
-            return self._register(call, peer_id, now)
-        if isinstance(call, Ready):
-            self._roster.ready(peer_id, call.layers, now)
-            logger.info("ready: %s: layers %s", peer_id, call.layers)
-        elif isinstance(call, Announce):
-            self._roster.announce(peer_id, call, now)
-        elif isinstance(call, Deregister):
-            self._roster.leave(peer_id)
-            logger.info("left: %s", peer_id)
-        elif isinstance(call, ReportFailure):
-            self._probes.report(peer_id, call.peer_id, now)
-        return Accepted()
-
-    def _register(self, call: Register, peer_id: PeerId, now: float) -> Assigned:
-        wish = read_registration(
-            call,
-            usable_vram_pct=self._config.usable_vram_pct,
-            min_vram_mb=self._config.min_vram_mb,
+    def _admitted(self, signed: Signed, peer_id: PeerId) -> Message:
+        """What a node calls with, once everything in `admission` held."""
+        call = decode(signed.payload)
+        if not isinstance(call, Call):
+            raise BadFrame("what was signed is not a Call")
+        message = decode(call.message)
+        if not isinstance(message, CALLS):
+            raise OutOfTurn(f"{type(message).__name__} is not what a tracker is called with")
+        if call.peer_id != peer_id:
+            raise NotAuthorized(f"a call of {call.peer_id:.64} on a stream of {peer_id}")
+        presented = SignedCall(
+            peer_id=peer_id,
+            created=call.created,
+            nonce=call.nonce,
+            purpose=PURPOSE_TRACKER,
+            payload=signed.payload,
+            signature=signed.signature,
         )
-        layers = self._roster.join(peer_id, wish, now)
-        logger.info("joined: %s: layers %s of %s", peer_id, layers, wish.model)
-        return Assigned(layers, self._config.heartbeat_seconds)
+        # Noise says who is at the other end, so nobody else has heard the call.
+        self._rooms.admission.admit(presented, self._rooms.books.clocks.wall(), overheard=False)
+        return message
+
+    async def _called(self, call: Message, peer_id: PeerId) -> Message:
+        room = self._rooms.orchestrator
+        match call:
+            case Register():
+                return await room.register(peer_id, call)
+            case Ready(layers):
+                return await room.ready(peer_id, layers)
+            case Announce():
+                return room.announce(peer_id, call)
+            case Deregister():
+                return await room.deregister(peer_id)
+            case _:
+                return room.report_failure(peer_id, call)
 
     def _peers(self, model: ModelId) -> Peers:
-        nodes = self._roster.nodes(model or None)
+        nodes = self._rooms.books.roster.nodes(model or None)
         return Peers(list_of((node.row for node in nodes), _LIST_BYTES))
 
 

@@ -13,11 +13,12 @@ from p2p.peers import Host
 from tessella.cli.answer import Answer, ask
 from tessella.cli.conversation import Conversation
 from tessella.cli.discovery import Way, find_door
-from tessella.cli.failure import tell
-from tessella.cli.render import chain_lines, printable
+from tessella.cli.render import chain_lines
 from tessella.cli.signals import Interrupts
 from tessella.core.errors import ContextTooLong, TessellaError
 from tessella.core.messages import Stage
+from tessella.core.text import printable
+from tessella.ending import tell
 
 PROGRAM = "tessella"
 

@@ -10,10 +10,10 @@ import typer
 
 import tessella
 from tessella.cli.chat import chat
-from tessella.cli.failure import run_program
 from tessella.cli.models import models_app
 from tessella.cli.peers import peers
 from tessella.cli.up import up
+from tessella.ending import run_program
 
 PROGRAM = "tessella"
 

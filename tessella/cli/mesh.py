@@ -27,6 +27,7 @@ START_SILENCE = 120.0
 LOAD_SILENCE = 300.0
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 PUBLIC = "TESSELLA_PUBLIC_"
+MUSIVUM = "MUSIVUM_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,23 +110,29 @@ def state_directory(directory: Path) -> Iterator[Path]:
 
 
 async def _start_musivum(children: Children, plan: MeshPlan) -> PeerAddress:
-    data = plan.directory / "musivum"
-    argv = python_program(
-        "musivum.cli",
-        "serve",
-        f"--p2p={LOOPBACK}:0",
-        f"--data={data}",
-        f"--min-vram-mb={MIN_VRAM_MB}",
-        "--json",
-        "--until-stdin-closes",
-    )
-    program = Program(name="musivum", argv=argv, env=os.environ, last=True)
-    child = await children.start(program)
+    child = await children.start(musivum_program(plan.directory / "musivum"))
     ready = await child.wait_for("ready", START_SILENCE)
     match ready.get("addrs"):
         case [str(addr), *_]:
             return parse_peer(addr)
     raise RemoteFailure("protocol_error", "musivum says no address of its own", retry=False)
+
+
+def musivum_program(data: Path) -> Program:
+    """A musivum of this machine alone, that keeps what it has to in a directory."""
+    argv = python_program(
+        "musivum.cli",
+        "serve",
+        f"--p2p={LOOPBACK}:0",
+        f"--http={LOOPBACK}:0",
+        f"--data={data}",
+        f"--min-vram-mb={MIN_VRAM_MB}",
+        "--json",
+        "--until-stdin-closes",
+    )
+    # What an operator set for another musivum, such as its database, is not for this one.
+    env = {key: value for key, value in os.environ.items() if not key.startswith(MUSIVUM)}
+    return Program(name="musivum", argv=argv, env=env, last=True)
 
 
 def _worker(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress) -> Program:

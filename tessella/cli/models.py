@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from tessella.catalogue import CATALOGUE, LocalModel, local_models, place_of
-from tessella.cli.render import Document, console, table
+from tessella.cli.render import Document
 from tessella.cli.signals import Interrupts, run_command
+from tessella.tables import console, table
 
 models_app = typer.Typer(no_args_is_help=True, help="Fetch models, and list them.")
 

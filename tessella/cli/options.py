@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Annotated, Any
 
@@ -20,13 +21,34 @@ DEFAULT_SLOTS: int = _NODE["slots"]
 DEFAULT_LISTEN: tuple[str, ...] = _NODE["listen"]
 MUSIVUM_VARIABLE = "TESSELLA_MUSIVUM"
 
+
+def split_addrs(given: Iterable[str]) -> list[str]:
+    """The addresses in texts that may hold several each, between commas or spaces."""
+    return [addr for text in given for addr in text.replace(",", " ").split()]
+
+
+def _first_of(given: str | None) -> str | None:
+    """Whoever asks once asks the first of several."""
+    return next(iter(split_addrs([given or ""])), None)
+
+
 MusivumOption = Annotated[
     str | None,
     typer.Option(
         "--musivum",
         metavar="MULTIADDR",
         envvar=MUSIVUM_VARIABLE,
+        callback=_first_of,
         help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID.",
+    ),
+]
+MusivumsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--musivum",
+        metavar="MULTIADDR",
+        envvar=MUSIVUM_VARIABLE,
+        help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID. Others after the first stand by.",
     ),
 ]
 BootstrapOption = Annotated[

@@ -10,9 +10,10 @@ import typer
 
 from tessella.cli.discovery import client_host, list_rows, way_of
 from tessella.cli.options import BootstrapOption, MusivumOption
-from tessella.cli.render import console, peer_document, peers_table
+from tessella.cli.render import peer_document, peers_table
 from tessella.cli.signals import Interrupts, run_command
 from tessella.core.peers import PeerRow
+from tessella.tables import console
 
 
 def peers(

@@ -11,9 +11,10 @@ import typer
 from tessella.catalogue import require_model
 from tessella.cli.options import DEFAULT_CONTEXT, DEFAULT_SLOTS
 from tessella.cli.planning import Layout, dtype_of, lay_out, read_checkpoint
-from tessella.cli.render import Document, console, table
+from tessella.cli.render import Document
 from tessella.core.errors import BadConfig
 from tessella.core.plan import MIN_VRAM_MB, even_claims
+from tessella.tables import console, table
 
 
 def plan(  # noqa: PLR0913 - typer makes a flag of each parameter

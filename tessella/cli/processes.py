@@ -19,9 +19,10 @@ import trio
 
 import tessella
 from tessella.cli.failure import ProcessDied
-from tessella.cli.render import Document, one_line
+from tessella.cli.render import Document
 from tessella.core.errors import BadConfig
 from tessella.core.exits import EXIT_RETRY
+from tessella.core.text import one_line
 
 GO = b"go\n"
 # From a closed stdin to SIGTERM: more than a goodbye to musivum and the closing of a host take.

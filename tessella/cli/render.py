@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from tessella.core.messages import Stage
 from tessella.core.peers import PeerRow
-
-# Where nobody looks at a terminal a row of the widest table stays one line.
-PIPED_WIDTH = 400
+from tessella.core.text import one_line
+from tessella.tables import console, table
 
 Document = dict[str, Any]
-
-
-def printable(text: str) -> str:
-    """Text without control characters, except for line ends and tabs."""
-    return "".join(char for char in text if char in "\n\t" or not _is_control(char))
-
-
-def one_line(text: str) -> str:
-    """Text as a single printable line."""
-    return " ".join(printable(line) for line in text.splitlines())
-
-
-def _is_control(char: str) -> bool:
-    return ord(char) < 32 or 127 <= ord(char) < 160
-
-
-def console(file: TextIO) -> Console:
-    """A console on a stream: as wide as the terminal, or as a long line where there is none."""
-    return Console(file=file, width=None if file.isatty() else PIPED_WIDTH, highlight=False)
-
-
-def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table of plain cells."""
-    made = Table(
-        title=Text(title) if title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=any(headings),
-    )
-    for heading in headings:
-        made.add_column(heading, overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(one_line(str(cell))) for cell in row))
-    return made
 
 
 def peers_table(rows: Iterable[PeerRow]) -> Table:

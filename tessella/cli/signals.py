@@ -16,7 +16,7 @@ from functools import partial
 
 import trio
 
-from tessella.cli.failure import EndedBySignal
+from tessella.ending import EndedBySignal
 
 READ_BYTES = 4096
 # How late the end of the imports, or of standard input, is noticed.

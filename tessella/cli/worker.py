@@ -17,13 +17,14 @@ from tessella.cli.node import Manners, serve
 from tessella.cli.options import (
     DEFAULT_LISTEN,
     BootstrapOption,
-    MusivumOption,
+    MusivumsOption,
     announced,
+    split_addrs,
 )
 from tessella.cli.plan import plan
 from tessella.cli.planning import dtype_of
 from tessella.cli.signals import run_command
-from tessella.core.addresses import check_addr, is_private, parse_peer
+from tessella.core.addresses import check_addr, is_private, merge, parse_peer
 from tessella.core.errors import BadConfig
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
@@ -48,7 +49,7 @@ app.command()(plan)
 @app.callback(invoke_without_command=True)
 def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     context: typer.Context,
-    musivum: MusivumOption = None,
+    musivum: MusivumsOption = None,
     kademlia: Annotated[
         bool, typer.Option("--kademlia", help="Be found through the swarm; needs no musivum.")
     ] = False,
@@ -122,10 +123,11 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
         "hop_timeout": hop_timeout,
     }
     name, path = _model(model, weights)
-    if not musivum and not kademlia:
+    musivums = merge(map(parse_peer, split_addrs(musivum or ())))
+    if not musivums and not kademlia:
         raise BadConfig("a node needs --musivum MULTIADDR (or TESSELLA_MUSIVUM), or --kademlia")
     config = WorkerConfig(
-        musivum=parse_peer(musivum) if musivum else None,
+        musivum=musivums,
         kademlia=kademlia,
         lan=lan,
         bootstrap=tuple(map(parse_peer, bootstrap or ())),

@@ -211,6 +211,8 @@ class ComputeThread:
             while self._bell.get():
                 if (job := self._next()) is not None:
                     self._run(job)
+                    # What it worked with is not to be kept for as long as the thread has no work.
+                    del job
         except BaseException as cause:  # noqa: BLE001 - the last frame: handed over, not swallowed
             self._tell(self._bury, f"the compute thread died: {cause!r}", cause)
 

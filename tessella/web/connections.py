@@ -84,13 +84,17 @@ class PatientStream:
         return await self._stream.receive_some(max_bytes)
 
     async def send_all(self, data: bytes) -> None:
-        """As a trio stream has it. Closes the stream when it breaks or is not read."""
+        """Send, or close the stream when it is broken or not read: reading and the app notice.
+
+        Raising would have Hypercorn wait, inside the app's own send, for the app to receive.
+        """
+        if self.closed:
+            return
         try:
             with trio.fail_after(self._send_seconds):
                 await self._stream.send_all(data)
         except (trio.TooSlowError, trio.BrokenResourceError):
             await self.break_off()
-            raise trio.BrokenResourceError("the client does not read") from None
 
     async def send_eof(self) -> None:
         """As a trio stream has it."""
@@ -160,7 +164,7 @@ class Connection(TCPServer):
             if not all(isinstance(each, ClientGone) for each in leaves(exc)):
                 _LOG.exception("%s %s was not answered", scope["method"], scope["path"])
         # Hypercorn would wait here for a place in the app's queue, or for the next request's turn.
-        if self._patient.closed or not exchange.ended:
+        if not exchange.ended:
             self._scope.cancel()
 
 
@@ -212,7 +216,7 @@ class _Http1(H11Protocol):
     """Hypercorn's HTTP/1.1 that stays it, and whose own errors have the body of all others."""
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        pass
+        """Where Hypercorn changes to HTTP/2."""
 
     async def _create_stream(self, request: h11.Request) -> None:
         kept = [(name, value) for name, value in request.headers if name != b"upgrade"]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 import trio
+from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 from starlette.types import ASGIApp
 
@@ -31,7 +32,8 @@ class ServeLimits:
     """What clients may hold and how long, in connections and seconds."""
 
     connections: int = 512
-    """In all. One more is closed as soon as it is accepted. Each may hold about 200 KiB."""
+    """In all. One more is closed as soon as it is accepted. Each may hold about 300 KiB, of a body
+    that the app does not read."""
     per_address: int = 16
     """Of one IPv4 address or IPv6 /64: browsers open 6."""
     exempt: tuple[Cidr, ...] = LOOPBACK
@@ -80,9 +82,13 @@ class _Clients:
 
     app: ASGIApp
     limits: ServeLimits
+    settings: Config = field(init=False)
     context: WorkerContext = field(default_factory=partial(WorkerContext, None))
     _open: set[PatientStream] = field(default_factory=set)
     _of: dict[Cidr, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings = hypercorn_settings(self.limits.idle_seconds)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection that was just accepted, or turn it away."""
@@ -90,8 +96,7 @@ class _Clients:
             ends = _ends(stream)
             patient = PatientStream(stream, self.limits.send_seconds)
             with self._place(patient, read_client(ends.client[0])):
-                settings = hypercorn_settings(self.limits.idle_seconds)
-                await Connection(self.app, settings, self.context, patient, ends).run()
+                await Connection(self.app, self.settings, self.context, patient, ends).run()
         except (OSError, Busy) as exc:
             _LOG.debug("a connection ended: %s", exc)
         except Exception:  # noqa: BLE001  what one client provokes is not what all others pay for

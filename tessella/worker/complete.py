@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from p2p.streams import FrameStream
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import OutOfTurn, PeerClosed, PeerGone, PeerReset
 from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
 from tessella.core.peers import choose_entry
-from tessella.worker.directory import Directory
-from tessella.worker.entry import Entry
 from tessella.worker.nurseries import open_conversation
+from tessella.worker.serving import Serving
+from tessella.worker.state import Loaded
 from tessella.worker.trust import Neighbourhood
 
 # A client that connects and says nothing holds a stream no longer than this.
@@ -26,9 +26,8 @@ WORD_TIMEOUT = 25.0
 class Clients:
     """The handler of completion streams."""
 
-    directory: Directory
-    entry: Callable[[], Entry]
-    """The entry of this node. Raises ModelUnavailable while its shard is not loaded."""
+    around: Neighbourhood
+    serving: Serving
 
     async def serve(self, stream: FrameStream) -> None:
         """Answer one request. A client that cancels, or goes away, ends its session at once."""
@@ -51,18 +50,17 @@ class Clients:
             nursery.cancel_scope.cancel()
 
     async def _answer(self, message: Complete, stream: FrameStream) -> None:
-        entry = self.entry()
-        if entry.served.shard.holds_embedding:
-            await entry.answer(CompletionRequest.decode(message.request), stream.send)
-        else:
-            await self._relay(message, stream, entry.around)
+        if not await self.serving.lend(partial(_answer_here, message, stream)):
+            # Without the shard, which may go meanwhile.
+            await self._relay(message, stream)
 
-    async def _relay(self, message: Complete, client: FrameStream, around: Neighbourhood) -> None:
+    async def _relay(self, message: Complete, client: FrameStream) -> None:
         """Pass a request on to a node that can be an entry, and its answer back."""
-        entry = choose_entry(await self.directory.rows()).peer_id
-        trust = around.trust(entry)
+        directory = self.around.directory
+        entry = choose_entry(await directory.rows()).peer_id
+        trust = self.around.trust(entry)
         with trust:
-            onward = await self.directory.stream_to(entry, COMPLETE)
+            onward = await directory.stream_to(entry, COMPLETE)
         async with onward:
             # Where it was refused already, the reason is there to be read.
             with trust, suppress(PeerClosed, PeerReset):
@@ -75,3 +73,11 @@ class Clients:
                 await client.send(answer)
                 if isinstance(answer, Done | Fail):
                     return
+
+
+async def _answer_here(message: Complete, stream: FrameStream, loaded: Loaded) -> bool:
+    """Answer, if this node can be the entry; whether it can."""
+    if not loaded.entry.served.shard.holds_embedding:
+        return False
+    await loaded.entry.answer(CompletionRequest.decode(message.request), stream.send)
+    return True

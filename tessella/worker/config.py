@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from tessella.core.shapes import DType
 class WorkerConfig:
     """One node. Raises BadConfig that names the key and its rule."""
 
-    musivum: PeerAddress | None = None
-    """The orchestrator this node registers with; None for a node of the swarm alone."""
+    musivum: tuple[PeerAddress, ...] = ()
+    """The orchestrators of its mesh: one it registers with, and others that may take its place.
+
+    None for a node of the swarm alone.
+    """
     kademlia: bool = False
     """Whether it is found through the swarm, beside or instead of musivum."""
     bootstrap: tuple[PeerAddress, ...] = ()
@@ -39,7 +43,7 @@ class WorkerConfig:
     allow_private: bool = False
     """Whether private and loopback addresses are told, and dialled where the swarm names them."""
     layers: LayerRange | None = None
-    """A range to insist on; None takes what musivum assigns. The swarm assigns none."""
+    """A range to insist on for good; None takes what musivum assigns. The swarm assigns none."""
     device: str | None = None
     """`cuda`, `metal` or `cpu`; None takes the best there is."""
     dtype: DType | None = None
@@ -54,16 +58,20 @@ class WorkerConfig:
     """Positions in one prefill chunk: smaller overlaps stages better, larger multiplies better."""
     hop_timeout: float = 10.0
     """Seconds without progress after which a stage counts as silent. Above 0."""
+    drain_seconds: float = 30.0
+    """Seconds that live sessions have to finish when the node moves to other layers. At least 0."""
 
     def __post_init__(self) -> None:
         for name in ("claim_mb", "context", "slots", "max_sessions", "prefill_chunk"):
             if getattr(self, name) < 1:
                 raise BadConfig(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.musivum is None and not self.kademlia:
+        if not self.musivum and not self.kademlia:
             raise BadConfig("a node needs a mesh: musivum, or kademlia")
-        if self.musivum is None and self.layers is None:
+        if not self.musivum and self.layers is None:
             raise BadConfig("layers: nobody assigns a range where there is no musivum")
         if self.bootstrap and not self.kademlia:
             raise BadConfig("bootstrap: peers of the swarm, and kademlia is off")
         if not self.hop_timeout > 0:
             raise BadConfig(f"hop_timeout must be above 0, not {self.hop_timeout}")
+        if not 0 <= self.drain_seconds < math.inf:
+            raise BadConfig(f"drain_seconds must be at least 0, not {self.drain_seconds}")

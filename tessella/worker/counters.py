@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
+from tessella.core.errors import LocalError, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.messages import Hidden
 
@@ -13,6 +14,8 @@ from tessella.core.messages import Hidden
 STEPS_KEPT = 256
 # Peers that can fail us are unbounded over a life; the table is not.
 MAX_COUNTED_PEERS = 4096
+# An error is shown in one line of a status document.
+MAX_ERROR_CHARS = 200
 
 
 @dataclass(slots=True)
@@ -27,6 +30,9 @@ class Counters:
     sessions_opened: int = 0
     tokens_sampled: int = 0
     answers: int = 0
+    mesh_errors: int = 0
+    """How often something kept the mesh from hearing of this node."""
+    last_mesh_error: str = ""
     _steps: list[float] = field(default_factory=list)
 
     def sent(self, peer: PeerId, hidden: Hidden) -> None:
@@ -47,6 +53,16 @@ class Counters:
         """One decode step took this long on the compute thread."""
         self._steps.append(seconds)
         del self._steps[:-STEPS_KEPT]
+
+    def forget_steps(self) -> None:
+        """What was measured does not hold for the shard that comes next."""
+        self._steps.clear()
+
+    def mesh_failed(self, error: Exception) -> None:
+        """The mesh did not hear of this node, for this reason."""
+        said = error if isinstance(error, TessellaError) else LocalError(repr(error))
+        self.mesh_errors += 1
+        self.last_mesh_error = f"{said.code}: {said.told()}"[:MAX_ERROR_CHARS]
 
     @property
     def step_ms(self) -> float:

@@ -23,9 +23,9 @@ from tessella.core.ids import SESSION_ID_BYTES, PeerId, SessionId
 from tessella.core.messages import Begun, Delta, Done, Message, Open, Progress, Token
 from tessella.core.messages import Stage as Place
 from tessella.core.progress import PROGRESS_SECONDS, Watch
-from tessella.core.route import choose_chain
 from tessella.core.session import Lease
 from tessella.engine.tokenizer import Tokenizer
+from tessella.worker.availability import find_chain
 from tessella.worker.downstream import Downstream
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.sessions import Sessions
@@ -136,9 +136,8 @@ class Entry:
         return self.tokenizer.encode(request.prompt)
 
     async def _chain(self) -> tuple[Place, ...]:
-        contract = self.served.contract
-        rows = [row for row in await self.around.directory.rows() if row.contract == contract]
-        return choose_chain(rows, self.served.shard.shape.layers, first=self._ourselves)
+        rows = await self.around.directory.rows()
+        return find_chain(rows, self.served, first=self._ourselves)
 
     @property
     def _ourselves(self) -> PeerId:

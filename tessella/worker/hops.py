@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p2p.streams import FrameStream
-from tessella.core.errors import BadTensor, OutOfTurn, PeerGone, PeerReset
+from tessella.core.errors import BadTensor, PeerGone, PeerReset
 from tessella.core.ids import PeerId
 from tessella.core.messages import Cancel, End, Open, Park
 from tessella.core.session import EntryLost, NeighbourLost
@@ -16,7 +16,6 @@ from tessella.worker.sessions import Sessions
 from tessella.worker.stage import Stage
 from tessella.worker.tail import Tail
 from tessella.worker.terms import Served, Terms, read_terms
-from tessella.worker.tokens import BETWEEN_TIMEOUT
 from tessella.worker.trust import Neighbourhood
 from tessella.worker.upstream import Upstream
 from tessella.worker.way_back import WayBack
@@ -24,7 +23,7 @@ from tessella.worker.way_back import WayBack
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """The handler of hop streams: session after session on each."""
+    """Runs the sessions of one shard."""
 
     ourselves: PeerId
     served: Served
@@ -33,25 +32,15 @@ class Hops:
     tokenizer: Tokenizer
     eos_ids: frozenset[int]
 
-    async def serve(self, stream: FrameStream) -> None:
-        """Handle one stream until the stage before finishes it.
-
-        Errors leave: the router answers them with their code, and the stream ends.
-        """
-        while True:
-            try:
-                opened = await stream.receive(BETWEEN_TIMEOUT)
-            except PeerGone:
-                return  # between sessions: nothing is owed to anyone
-            if not isinstance(opened, Open):
-                raise OutOfTurn(f"{type(opened).__name__} before a session is open")
-            terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
-            upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
-            with self.sessions.open(terms.lease, terms.stage.layers) as stage:
-                if terms.after is None:
-                    await self._run_tail(terms, stage, upstream)
-                else:
-                    await self._run_middle(terms, stage, upstream)
+    async def run(self, opened: Open, stream: FrameStream) -> None:
+        """One session to its end. Errors leave: the stage before is told their code."""
+        terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
+        upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
+        with self.sessions.open(terms.lease, terms.stage.layers) as stage:
+            if terms.after is None:
+                await self._run_tail(terms, stage, upstream)
+            else:
+                await self._run_middle(terms, stage, upstream)
 
     async def _run_middle(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
         onward = Downstream(terms.opened, terms.dtype, self.around)

@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from p2p.background import background_tasks
 from p2p.dht import DhtSettings, open_dht
+from p2p.peers import Host
 from tessella.core.addresses import is_loopback
-from tessella.core.layers import LayerRange
-from tessella.core.messages import Announce, Register
 from tessella.core.peers import PeerRow
 from tessella.worker.config import WorkerConfig
 from tessella.worker.ground import Ground
 from tessella.worker.membership import Membership
-from tessella.worker.mesh import BothMeshes, Mesh
+from tessella.worker.mesh import BothMeshes, Member, Mesh
 from tessella.worker.swarm import Swarm, meet_neighbours
 from tessella.worker.tracker import Tracker
 
-News = Callable[[], Announce]
-
 
 @asynccontextmanager
-async def open_mesh(
-    config: WorkerConfig,
-    ground: Ground,
-    facts: tuple[Register, int],
-    news: News,
-) -> AsyncIterator[Mesh]:
-    """The node's membership, until the context is left; `leave` says goodbye before that.
-
-    `facts` are what it registers with and the layers of the whole model; `news` is its heartbeat
-    of the moment.
-    """
-    register, total_layers = facts
+async def open_mesh(config: WorkerConfig, ground: Ground, member: Member) -> AsyncIterator[Mesh]:
+    """The node's membership, until the context is left; `leave` says goodbye before that."""
     identity, host = ground.identity, ground.host
     musivum = None
-    if config.musivum is not None:
-        musivum = Membership(Tracker(host, identity, config.musivum, ground.clock), register, news)
+    if config.musivum:
+        tracker = Tracker(host, identity, config.musivum, ground.clock)
+        musivum = Membership(tracker, member)
     if not config.kademlia and musivum is not None:
         yield musivum
         return
-
-    def row(layers: LayerRange) -> PeerRow:
-        said = news()
-        return PeerRow(
-            peer_id=identity.peer_id,
-            model=register.model,
-            contract=register.contract,
-            layers=layers,
-            total_layers=total_layers,
-            status=said.status,
-            addrs=host.address.addrs,
-            device=register.device,
-            dtype=register.dtype,
-            queue_depth=said.queue_depth,
-            step_ms=said.step_ms,
-        )
-
     # musivum is a bootstrap peer too: whoever can register finds the swarm through it.
-    peers = (*config.bootstrap, *([config.musivum] if config.musivum else []))
+    peers = (*config.bootstrap, *config.musivum)
     settings = DhtSettings(
         bootstrap=peers, snapshot=config.snapshot, allow_private=config.allow_private
     )
@@ -70,5 +42,25 @@ async def open_mesh(
         # Who listens on the loopback interface alone has no neighbours.
         if config.lan and not all(map(is_loopback, host.address.addrs)):
             nursery.start_soon(meet_neighbours, dht, host.address)
-        swarm = Swarm(dht, settings.beat, config.layers, row)
+        row = partial(_row, member, host)
+        swarm = Swarm(dht, settings.beat, config.layers, row, member.failed)
         yield BothMeshes(musivum, swarm, config.layers) if musivum is not None else swarm
+
+
+def _row(member: Member, host: Host) -> PeerRow:
+    """The node as the swarm lists it at this moment."""
+    news, register, ourselves = member.news(), member.register, host.address
+    return PeerRow(
+        peer_id=ourselves.peer_id,
+        model=register.model,
+        contract=register.contract,
+        layers=news.layers,
+        total_layers=member.total_layers,
+        status=news.said.status,
+        addrs=ourselves.addrs,
+        device=register.device,
+        dtype=register.dtype,
+        queue_depth=news.said.queue_depth,
+        step_ms=news.said.step_ms,
+        api_url=register.api_url,
+    )

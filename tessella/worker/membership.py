@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import trio
 
-from tessella.core.errors import PeerGone, RemoteFailure, TessellaError, UnknownWorker
+from tessella.core.errors import Refused, RemoteFailure, TessellaError, UnknownWorker
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import (
@@ -22,95 +20,136 @@ from tessella.core.messages import (
     Register,
     ReportFailure,
 )
-from tessella.core.peers import PeerRow
-from tessella.worker.tracker import Tracker
+from tessella.core.peers import NodeStatus, PeerRow
+from tessella.worker.mesh import Member
+from tessella.worker.retries import LONGEST_RETRY, keep_going, try_again
+from tessella.worker.tracker import Tracker, is_away
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 # A musivum that starts in the same minute is waited for; then the command says so and exits.
 JOIN_SECONDS = 30.0
-FIRST_RETRY = 0.5
-LONGEST_RETRY = 15.0
 LEAVE_TIMEOUT = 2.0
 # Failures come in bursts, one a session; what does not fit is only not reported.
 MAX_REPORTS_WAITING = 16
 # Whatever musivum says, a node is neither a load test nor forgotten between two heartbeats.
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.1, 300.0
+# What musivum says that does not know us, or by another range than we hold.
+_FORGOT = frozenset({UnknownWorker.code, Refused.code})
 
 
 class Membership:
-    """This node's row at musivum. `news` makes the heartbeat of the moment."""
+    """This node's row at musivum, made of the member's news."""
 
-    def __init__(self, tracker: Tracker, register: Register, news: Callable[[], Announce]) -> None:
+    def __init__(self, tracker: Tracker, member: Member) -> None:
         self._tracker = tracker
-        self._register = register
-        self._news = news
+        self._member = member
         self._heartbeat = LONGEST_RETRY
-        self._listed = False
+        # The range that musivum was told we serve; None while it was told of none.
+        self._listed: LayerRange | None = None
+        self._listing = trio.Lock()
+        self._changed = trio.Event()
         self._put, self._reports = trio.open_memory_channel[ReportFailure](MAX_REPORTS_WAITING)
 
     async def join(self) -> LayerRange:
         """The range to load. Raises the refusal, or PeerGone after JOIN_SECONDS without answer."""
-        return await _try_again(self._join_once, JOIN_SECONDS)
+        return await try_again(
+            partial(self._register, self._member.register), JOIN_SECONDS, is_away
+        )
 
-    async def _join_once(self) -> LayerRange:
-        assigned = await self._tracker.call(self._register)
+    async def _register(self, register: Register) -> LayerRange:
+        assigned = await self._tracker.call(register)
         if not isinstance(assigned, Assigned):
             raise RemoteFailure("protocol_error", "musivum assigned no layers", retry=False)
-        self._heartbeat = min(max(assigned.heartbeat_seconds, MIN_HEARTBEAT), MAX_HEARTBEAT)
-        # From here on this is the range we hold: a musivum that forgot us is told so.
-        self._register = replace(self._register, wanted=assigned.layers)
+        self._listed = None
+        self._beat(assigned)
         return assigned.layers
+
+    def _beat(self, assigned: Assigned) -> None:
+        self._heartbeat = min(max(assigned.heartbeat_seconds, MIN_HEARTBEAT), MAX_HEARTBEAT)
 
     async def ready(self, layers: LayerRange) -> None:
         """Have musivum list us, joining again if it forgot us. Raises its refusal.
 
         A musivum that is away is waited for: what was loaded is not thrown away over that.
         """
-        await _try_again(partial(self._be_listed, layers), math.inf)
+        await try_again(partial(self._be_listed, layers), math.inf, is_away)
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model, as musivum lists them. Raises PeerGone, RemoteFailure."""
         return await self._tracker.peers(model)
 
-    async def run(self, layers: LayerRange) -> None:
+    def changed(self) -> None:
+        """The next heartbeat is due."""
+        self._changed.set()
+
+    async def run(self) -> None:
         """Announce, and send what is reported, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.announce, layers)
-            nursery.start_soon(self.send_reports)
+            nursery.start_soon(keep_going, self.announce, self._member.failed)
+            nursery.start_soon(keep_going, self.send_reports, self._member.failed)
 
-    async def announce(self, layers: LayerRange) -> None:
+    async def announce(self) -> None:
         """Announce until cancelled. A musivum that is away is met again whenever it is back."""
         while True:
-            await trio.sleep(self._heartbeat)
+            with trio.move_on_after(self._heartbeat):
+                await self._changed.wait()
+            self._changed = trio.Event()
             try:
-                await self._announce_once(layers)
+                await self._announce_once()
             except TessellaError as exc:
                 logger.warning("no heartbeat was taken: %s: %s", exc.code, exc)
+                self._member.failed(exc)
 
-    async def _announce_once(self, layers: LayerRange) -> None:
-        if self._listed and not await self._forgot_us(self._news()):
+    async def _announce_once(self) -> None:
+        news = self._member.news()
+        serves = news.said.status == NodeStatus.HEALTHY.value
+        if not serves:
+            self._listed = None
+        elif self._listed != news.layers:
+            await self._be_listed(news.layers)
             return
-        self._listed = False
-        await self._be_listed(layers)
+        if await self._forgot_us(news.said):
+            await self._come_back()
+            if serves:
+                await self._be_listed(news.layers)
 
     async def _be_listed(self, layers: LayerRange) -> None:
-        if await self._forgot_us(Ready(layers)):
-            logger.info("musivum does not know us: registering again with layers %s", layers)
-            await self._join_once()
-            await self._tracker.call(Ready(layers))
-        self._listed = True
+        async with self._listing:
+            if self._listed == layers:
+                return  # the heartbeat did it meanwhile
+            # One that was started again in the middle of a move may know us by another range.
+            if await self._forgot_us(Ready(layers)):
+                await self._come_back()
+                await self._say(Ready(layers))
+            self._listed = layers
+
+    async def _come_back(self) -> None:
+        held = self._member.news().layers
+        logger.info("musivum does not know us: registering again with layers %s", held)
+        self._consider(await self._register(replace(self._member.register, wanted=held)))
 
     async def _forgot_us(self, said: Announce | Ready) -> bool:
         try:
-            await self._tracker.call(said)
+            await self._say(said)
         except RemoteFailure as exc:
-            if exc.code != UnknownWorker.code:
+            if exc.code not in _FORGOT:
                 raise
             return True
         return False
+
+    async def _say(self, said: Announce | Ready) -> None:
+        """Say it; musivum may answer that it wants another range held."""
+        answer = await self._tracker.call(said)
+        if isinstance(answer, Assigned):
+            self._beat(answer)
+            self._consider(answer.layers)
+
+    def _consider(self, layers: LayerRange) -> None:
+        try:
+            self._member.assigned(layers)
+        except Refused as exc:
+            logger.info("musivum wants layers %s held, and that is refused: %s", layers, exc)
 
     def report(self, peer: PeerId, error: TessellaError) -> None:
         """Tell musivum, when there is time, that a peer failed us."""
@@ -135,19 +174,3 @@ class Membership:
             except TessellaError as exc:
                 logger.info("left without a goodbye: %s: %s", exc.code, exc)
             await self._tracker.aclose()
-
-
-async def _try_again(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """What `attempt` returns. While musivum is away it is tried again, for so many seconds."""
-    wait = FIRST_RETRY
-    give_up = trio.current_time() + seconds
-    while True:
-        try:
-            return await attempt()
-        except PeerGone as exc:
-            left = give_up - trio.current_time()
-            if left <= 0:
-                raise
-            logger.info("musivum does not answer, trying again: %s", exc)
-        await trio.sleep(min(wait, left))
-        wait = min(wait * 2, LONGEST_RETRY)

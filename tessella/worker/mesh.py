@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
-from tessella.core.errors import PeerGone, TessellaError
+from tessella.core.errors import TessellaError
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
+from tessella.core.messages import Announce, Register
 from tessella.core.peers import PeerRow
+from tessella.worker.tracker import is_away
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +22,29 @@ logger = logging.getLogger(__name__)
 # who is away then is told by the next heartbeat.
 MUSIVUM_SECONDS = 1.0
 READY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a node says of itself at one moment."""
+
+    layers: LayerRange
+    """The range that is loaded, or being loaded."""
+    said: Announce
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node, as its mesh deals with it."""
+
+    register: Register
+    """What it joins with."""
+    total_layers: int
+    news: Callable[[], News]
+    assigned: Callable[[LayerRange], None]
+    """Called with the range that musivum wants it to hold. Raises Refused."""
+    failed: Callable[[Exception], None]
+    """Called with what kept the mesh from hearing of it."""
 
 
 class Mesh(Protocol):
@@ -29,8 +56,11 @@ class Mesh(Protocol):
     async def ready(self, layers: LayerRange) -> None:
         """Be listed as serving the range."""
 
-    async def run(self, layers: LayerRange) -> None:
-        """Stay listed until cancelled, whoever comes and goes."""
+    def changed(self) -> None:
+        """The node's status, or its range, is another: said soon, not at the next heartbeat."""
+
+    async def run(self) -> None:
+        """Say the node's news until cancelled, from joining on, whoever comes and goes."""
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model. Raises a TessellaError if nobody answers."""
@@ -39,7 +69,10 @@ class Mesh(Protocol):
         """A peer failed us; told to whom it concerns when there is time."""
 
     async def leave(self) -> None:
-        """Say goodbye if somebody is there to hear it. Bounded, and never fails."""
+        """Say goodbye if somebody is there to hear it. Bounded, and never fails.
+
+        To be called once `run` and `ready` are cancelled: what is said later lists us again.
+        """
 
 
 class BothMeshes:
@@ -59,8 +92,8 @@ class BothMeshes:
         """musivum's range; our own if musivum is away and we insist on one."""
         try:
             layers = await self._musivum.join()
-        except PeerGone as exc:
-            if self._insists is None:
+        except TessellaError as exc:
+            if self._insists is None or not is_away(exc):
                 raise
             logger.warning("musivum is away, going on in the swarm alone: %s", exc)
             return self._insists
@@ -74,11 +107,16 @@ class BothMeshes:
             with trio.move_on_after(READY_SECONDS):
                 await self._musivum.ready(layers)
 
-    async def run(self, layers: LayerRange) -> None:
+    def changed(self) -> None:
+        """Both are told soon."""
+        self._swarm.changed()
+        self._musivum.changed()
+
+    async def run(self) -> None:
         """Stay listed at both."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._musivum.run, layers)
-            nursery.start_soon(self._swarm.run, layers)
+            nursery.start_soon(self._musivum.run)
+            nursery.start_soon(self._swarm.run)
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """What musivum lists; what the swarm knows, if musivum does not answer."""

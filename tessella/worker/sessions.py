@@ -91,6 +91,12 @@ class Sessions:
                 stage.lease = stage.lease.close(Expired)
                 self._free(stage.lease.key)
 
+    def forget_parked(self) -> None:
+        """Free what is parked: nobody can come back for it here."""
+        for stage in self._parked():
+            stage.lease = stage.lease.close(Expired)
+            self._free(stage.lease.key)
+
     def _parked(self) -> list[Stage]:
         parked = [one for one in self._held.values() if one.lease.state is State.PARKED]
         return sorted(parked, key=lambda stage: stage.lease.parked_until)

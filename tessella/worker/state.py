@@ -2,31 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessella.core.errors import ModelUnavailable
 from tessella.core.layers import LayerRange
 from tessella.core.peers import NodeStatus
 from tessella.worker.entry import Entry
+from tessella.worker.hops import Hops
+
+# When somebody should ask again, in seconds, where nobody knows how long it takes.
+SOONEST_RETRY, LATEST_RETRY = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A shard, and what works with it. Whoever keeps it keeps the shard's memory."""
+
+    entry: Entry
+    hops: Hops
+
+
+@dataclass(slots=True)
+class Load:
+    """How far the load of one range is. Written by whoever loads."""
+
+    began: float = 0.0
+    """Seconds on trio's clock."""
+    loaded_bytes: int = 0
+    total_bytes: int = 0
+    """0 while unknown."""
+
+    @property
+    def progress(self) -> float:
+        """The part that is loaded, 0 to 1."""
+        return self.loaded_bytes / self.total_bytes if self.total_bytes else 0.0
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long the rest takes at the pace so far; None while there is none."""
+        if not self.loaded_bytes or now <= self.began:
+            return None
+        return (self.total_bytes - self.loaded_bytes) * (now - self.began) / self.loaded_bytes
 
 
 @dataclass(slots=True)
 class NodeState:
-    """Written by `worker.node` alone."""
+    """Written by `worker.node` and `worker.shards` alone."""
 
     started_at: float
     """Seconds on trio's clock."""
     status: NodeStatus = NodeStatus.PENDING_LOAD
-    assigned: LayerRange | None = None
-    loaded_bytes: int = 0
-    total_bytes: int = 0
-    entry: Entry | None = None
+    layers: LayerRange | None = None
+    """The range that is loaded, or being loaded; None before one was assigned."""
+    moving_to: LayerRange | None = None
+    """The range that follows, while this one drains."""
+    load: Load = field(default_factory=Load)
+    loaded: Loaded | None = None
     """What answers requests; None until the shard is loaded."""
 
-    def serving(self) -> Entry:
-        """What answers requests. Raises ModelUnavailable with the progress of the load."""
-        if self.entry is None:
-            raise ModelUnavailable(
-                f"this node is still loading: {self.loaded_bytes} of {self.total_bytes} bytes"
-            )
-        return self.entry
+    def begin_load(self, layers: LayerRange, now: float) -> Load:
+        """Nothing is loaded, and this range is about to be."""
+        self.status, self.layers, self.moving_to = NodeStatus.PENDING_LOAD, layers, None
+        self.load = Load(now)
+        return self.load
+
+    def unavailable(self, now: float) -> ModelUnavailable:
+        """Why no session can be opened here, and when to ask again."""
+        if self.status is NodeStatus.DRAINING:
+            return self._draining()
+        load, left = self.load, self.load.seconds_left(now)
+        return ModelUnavailable(
+            f"this node is still loading: {load.loaded_bytes} of {load.total_bytes} bytes",
+            min(max(left or LATEST_RETRY, SOONEST_RETRY), LATEST_RETRY),
+            state="loading",
+            progress=load.progress,
+            eta_seconds=left,
+        )
+
+    def _draining(self) -> ModelUnavailable:
+        if self.moving_to is None:
+            return ModelUnavailable("this node is leaving the mesh")
+        return ModelUnavailable(
+            f"this node moves from layers {self.layers} to {self.moving_to}, "
+            "and serves no session until it has",
+            LATEST_RETRY,
+            state="draining",
+        )

@@ -32,7 +32,7 @@ def node_status(
     peer_id: str, config: WorkerConfig, state: NodeState, counters: Counters
 ) -> Document:
     """The status document of a node. Keys are only ever added."""
-    assigned = state.assigned
+    held, moving_to = state.layers, state.moving_to
     return {
         "role": "worker",
         "version": tessella.__version__,
@@ -40,8 +40,12 @@ def node_status(
         "uptime_seconds": round(trio.current_time() - state.started_at, 3),
         "status": state.status.value,
         "model": config.model,
-        "layer_range": [assigned.start, assigned.stop] if assigned else None,
-        "loading": {"loaded_bytes": state.loaded_bytes, "total_bytes": state.total_bytes},
+        "layer_range": [held.start, held.stop] if held else None,
+        "moving_to": [moving_to.start, moving_to.stop] if moving_to else None,
+        "loading": {
+            "loaded_bytes": state.load.loaded_bytes,
+            "total_bytes": state.load.total_bytes,
+        },
         "claim_mb": config.claim_mb,
         "hop_timeout_secs": config.hop_timeout,
         "privacy": "the nodes of a chain can read the prompts and answers that pass through them",
@@ -51,9 +55,9 @@ def node_status(
 
 
 def _served(state: NodeState) -> Document:
-    entry = state.entry
-    if entry is None:
+    if state.loaded is None:
         return {"tensors": [], "sessions": [], "kv_bytes": 0, "kv_limit_bytes": 0}
+    entry = state.loaded.entry
     shard, sessions = entry.served.shard, entry.sessions
     return {
         "device": shard.device.value,
@@ -88,6 +92,8 @@ def _counted(counters: Counters) -> Document:
             "bytes_received": dict(counters.hidden_bytes_received),
         },
         "peer_failures": dict(counters.peer_failures),
+        "mesh_errors": counters.mesh_errors,
+        "last_mesh_error": counters.last_mesh_error,
         "sessions_opened": counters.sessions_opened,
         "tokens_sampled": counters.tokens_sampled,
         "answers": counters.answers,

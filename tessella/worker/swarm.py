@@ -16,6 +16,7 @@ from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.peers import NodeStatus, PeerRow
 from tessella.core.records import NodeRecord, mesh_key, model_key, to_row
+from tessella.worker.retries import keep_going
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +46,21 @@ class Swarm:
         dht: Dht,
         beat: float,
         wanted: LayerRange | None,
-        row: Callable[[LayerRange], PeerRow],
+        row: Callable[[], PeerRow],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`wanted` is the range the operator chose, `row` what may be said of a node with one."""
+        """`wanted` is the range the operator chose, `row` what may be said of the node just then.
+
+        `failed` is called with what kept the swarm from hearing of it.
+        """
         self._dht = dht
         self._beat = beat
         self._wanted = wanted
         self._row = row
-        self._serves: LayerRange | None = None
+        self._failed = failed
+        self._changed = trio.Event()
+        # Whether anything was published: before the first `ready` there is nothing to replace.
+        self._known = False
 
     async def join(self) -> LayerRange:
         """The range that the operator chose, with a warning for those that hold it already."""
@@ -62,7 +70,7 @@ class Swarm:
         if not await self._dht.joined(JOIN_SECONDS):
             logger.warning("nobody of the swarm answers yet: starting alone, and looking on")
             return wanted
-        ourselves = self._row(wanted)
+        ourselves = self._row()
         for other in await self.rows(ourselves.model):
             overlaps = other.layers.start < wanted.stop and wanted.start < other.layers.stop
             if overlaps and other.serves and other.peer_id != ourselves.peer_id:
@@ -71,17 +79,29 @@ class Swarm:
 
     async def ready(self, layers: LayerRange) -> None:
         """Be found under the mesh, the model, and the model of just these tensors."""
-        self._serves = layers
-        row = self._row(layers)
+        self._known = True
+        row = self._row()
         await self._dht.publish(NodeRecord.of(row))
         keys = [mesh_key(), model_key(row.model), model_key(row.model, row.contract)]
         await self._dht.provide(keys)
 
-    async def run(self, layers: LayerRange) -> None:
-        """Have each beat's record say what is new, until cancelled."""
+    def changed(self) -> None:
+        """The next record is due."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Have each beat's record say what is new, and a change at once, until cancelled."""
+        await keep_going(self._keep_record, self._failed)
+
+    async def _keep_record(self) -> None:
         while True:
-            await trio.sleep(self._beat / 2)
-            self._dht.update(NodeRecord.of(self._row(layers)))
+            with trio.move_on_after(self._beat / 2):
+                await self._changed.wait()
+            changed, self._changed = self._changed.is_set(), trio.Event()
+            if self._known and changed:
+                await self._dht.publish(NodeRecord.of(self._row()))
+            elif self._known:
+                self._dht.update(NodeRecord.of(self._row()))
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model whose records hold now."""
@@ -93,8 +113,9 @@ class Swarm:
 
     async def leave(self) -> None:
         """Publish a last record that says so: it replaces the one that says we serve."""
-        if self._serves is not None:
-            gone = replace(self._row(self._serves), status=NodeStatus.OFFLINE.value)
+        if self._known:
+            self._known = False
+            gone = replace(self._row(), status=NodeStatus.OFFLINE.value)
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_TIMEOUT):
                 try:
                     await self._dht.publish(NodeRecord.of(gone))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import byteorder
 
-from tessella.core.errors import BadFrame, OutOfTurn, Refused
+from tessella.core.errors import BadFrame, ModelUnavailable, OutOfTurn, Refused
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import Open, Stage
 from tessella.core.sampling import Sampling
@@ -25,6 +25,8 @@ class Served:
     model: ModelId
     contract: str
     context: int
+    slots: int
+    """Sessions of a full context that the KV budget is sized for."""
     shard: Shard
 
 
@@ -80,7 +82,8 @@ def read_terms(opened: Open, served: Served, ourselves: PeerId, upstream: PeerId
     """The terms of a session that a neighbour opens.
 
     Raises BadFrame or OutOfTurn for one that makes no sense or comes from the wrong peer,
-    Refused, naming the difference, for one that this node does not serve.
+    Refused, naming the difference, for one that this node does not serve, ModelUnavailable for
+    layers that it does not hold.
     """
     _check_chain(opened, served, ourselves, upstream)
     if opened.model != served.model:
@@ -89,7 +92,8 @@ def read_terms(opened: Open, served: Served, ourselves: PeerId, upstream: PeerId
         raise Refused(f"other tensors than ours under the name {served.model}")
     layers = opened.chain[opened.place].layers
     if not served.shard.layers.holds(layers):
-        raise Refused(f"this node holds layers {served.shard.layers}, not {layers}")
+        # Whoever asks knows it from before it moved, and may look again.
+        raise ModelUnavailable(f"this node holds layers {served.shard.layers}, not {layers}")
     if not 1 <= opened.capacity <= served.context:
         raise Refused(f"{opened.capacity} positions, this node holds {served.context} a session")
     if len(opened.prompt) > opened.capacity * ID_BYTES:

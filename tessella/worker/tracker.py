@@ -1,17 +1,29 @@
-"""musivum, from our side: signed calls over one stream, opened again when it is lost."""
+"""musivum, from our side: signed calls over one stream, opened again when it is lost.
+
+A mesh may have several. The one that answered last is asked first; when it is gone, or says that
+another has its place, the next one is asked at once.
+"""
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
+from tessella.core.errors import (
+    Busy,
+    OutOfTurn,
+    PeerGone,
+    PeerSilent,
+    RemoteFailure,
+    TessellaError,
+)
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.ids import ModelId
 from tessella.core.messages import (
@@ -28,30 +40,43 @@ from tessella.core.messages import (
 )
 from tessella.core.peers import PeerRow, decode_rows
 
+logger = logging.getLogger(__name__)
+
 MakeMessage = Callable[[], Message]
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 10.0
 NONCE_BYTES = 16
+# What a musivum says that does not keep the mesh at this moment: another one does.
+ELSEWHERE = frozenset({Busy.code, "standby"})
+
+
+def is_away(error: TessellaError) -> bool:
+    """Whether an error says no more than that no musivum is there to answer."""
+    if isinstance(error, RemoteFailure):
+        return error.code in ELSEWHERE
+    return isinstance(error, PeerGone)
 
 
 class Tracker:
-    """Calls to one musivum. Calls wait for each other; each is bounded by ANSWER_TIMEOUT.
+    """Calls to the musivums of one mesh. Calls wait for each other.
 
-    `aclose` ends the stream.
+    Each is bounded by CONNECT_TIMEOUT and ANSWER_TIMEOUT at every musivum. `aclose` ends the
+    stream.
     """
 
     def __init__(
         self,
         host: Host,
         identity: Identity,
-        musivum: PeerAddress,
+        musivums: Sequence[PeerAddress],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` gives the seconds since 1970 that calls are signed with."""
+        """At least one musivum; `clock` gives the seconds since 1970 that calls are signed with."""
         self._host = host
         self._identity = identity
-        self._musivum = musivum
+        # The one that answered last comes first.
+        self._musivums = tuple(musivums)
         self._clock = clock
         self._stream: FrameStream | None = None
         self._turn = trio.Lock()
@@ -91,23 +116,39 @@ class Tracker:
 
     async def _ask(self, make: MakeMessage) -> Message:
         async with self._turn:
-            kept = self._stream is not None
-            try:
-                return await self._ask_once(make())
-            except PeerGone:
-                if not kept:
-                    raise
-            # The stream was from before; musivum may have been restarted since. A nonce is used
-            # once, so the message is made and signed again.
+            order = self._musivums
+            for turn in range(len(order)):
+                self._musivums = order[turn:] + order[:turn]
+                try:
+                    return await self._ask_first(make)
+                except TessellaError as exc:
+                    if not is_away(exc):
+                        raise
+                    logger.info("%s does not answer: %s: %s", order[turn].peer_id, exc.code, exc)
+                    failed = exc
+                await self.aclose()
+            self._musivums = order
+            raise failed
+
+    async def _ask_first(self, make: MakeMessage) -> Message:
+        kept = self._stream is not None
+        try:
             return await self._ask_once(make())
+        except PeerSilent:
+            raise
+        except PeerGone:
+            if not kept:
+                raise
+        # The stream was from before; musivum may have been restarted since. A nonce is used
+        # once, so the message is made and signed again.
+        return await self._ask_once(make())
 
     async def _ask_once(self, message: Message) -> Message:
         stream, self._stream = self._stream, None
         if stream is None:
-            await self._host.connect(self._musivum, timeout=CONNECT_TIMEOUT)
-            stream = await self._host.open_stream(
-                self._musivum.peer_id, TRACKER, timeout=CONNECT_TIMEOUT
-            )
+            musivum = self._musivums[0]
+            await self._host.connect(musivum, timeout=CONNECT_TIMEOUT)
+            stream = await self._host.open_stream(musivum.peer_id, TRACKER, timeout=CONNECT_TIMEOUT)
         try:
             await stream.send(message, timeout=ANSWER_TIMEOUT)
             answer = await stream.receive(ANSWER_TIMEOUT)

@@ -19,7 +19,6 @@ from tessella.cli.chat import answer_once
 from tessella.cli.conversation import Conversation
 from tessella.cli.dialogue import Dialogue, hold
 from tessella.cli.discovery import Way
-from tessella.cli.failure import EndedBySignal
 from tessella.cli.signals import Interrupts
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import PeerGone, RemoteFailure
@@ -39,6 +38,7 @@ from tessella.core.messages import (
     Status,
 )
 from tessella.core.peers import PeerRow, encode_rows
+from tessella.ending import EndedBySignal
 
 TOY = ModelId("toy")
 LAYERS = LayerRange(0, 2)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessella.cli.options import announced, sampling_of
+from tessella.cli.options import announced, sampling_of, split_addrs
 from tessella.core.errors import BadAddress, BadConfig, BadRequest
 
 
@@ -49,3 +49,18 @@ def test_an_announcement_that_says_nothing_is_refused(
 ) -> None:
     with pytest.raises(error):
         announced(public_ip, public_port, ("/ip4/0.0.0.0/tcp/9080",))
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ([], []),
+        ([""], []),
+        ([" , "], []),
+        (["a"], ["a"]),
+        (["a,b"], ["a", "b"]),
+        (["a b\tc", "d, e"], ["a", "b", "c", "d", "e"]),
+    ],
+)
+def test_a_text_may_hold_several_addresses(given: list[str], found: list[str]) -> None:
+    assert split_addrs(given) == found

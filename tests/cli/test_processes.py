@@ -12,9 +12,10 @@ import pytest
 import trio
 
 from tessella.cli import processes
-from tessella.cli.failure import ProcessDied, root_cause
+from tessella.cli.failure import ProcessDied
 from tessella.cli.processes import Program, open_children, parse_event, python_program
 from tessella.cli.render import Document
+from tessella.ending import root_cause
 
 SAY_READY = 'print(\'{"event": "ready"}\', flush=True)'
 OBEDIENT = f"import sys; {SAY_READY}; sys.stdin.read()"

@@ -3,19 +3,15 @@ from __future__ import annotations
 import io
 import json
 
-import pytest
-
 from tessella.cli.render import (
     LoadingBars,
-    console,
-    one_line,
     peer_document,
     peers_table,
-    printable,
 )
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.peers import PeerRow
+from tessella.tables import console
 
 ROW = PeerRow(
     peer_id=PeerId("12D3KooWabc"),
@@ -30,25 +26,6 @@ ROW = PeerRow(
     queue_depth=3,
     step_ms=1.25,
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain", "plain"),
-        ("tab\tand\nline", "tab\tand\nline"),
-        ("\x1b]0;title\x07", "]0;title"),
-        ("\x9b31m", "31m"),
-        ("汉字 🏳️‍🌈", "汉字 🏳️‍🌈"),
-        ("a\rb\x7f", "ab"),
-    ],
-)
-def test_control_characters_are_not_printed(text: str, shown: str) -> None:
-    assert printable(text) == shown
-
-
-def test_one_line_is_one_line() -> None:
-    assert one_line("a\nb\r\nc\u2028d") == "a b c d"
 
 
 def test_a_table_that_is_piped_keeps_a_row_on_a_line() -> None:

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tessella.cli.failure import EndedBySignal
 from tessella.cli.signals import Interrupts
+from tessella.ending import EndedBySignal
 
 
 async def press(number: int, times: int = 1) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import trio
@@ -55,6 +57,23 @@ async def test_work_runs_in_one_other_thread_and_its_value_comes_back() -> None:
         threads = {await compute.run(lambda _: threading.get_ident()) for _ in range(3)}
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
+
+
+class Weights:
+    """Something that work uses."""
+
+
+def use(_: Weights, __: Job) -> None:
+    """Work that is done."""
+
+
+async def test_what_was_worked_with_last_is_not_kept() -> None:
+    used = Weights()
+    gone = weakref.ref(used)
+    async with open_compute() as compute:
+        await compute.run(partial(use, used))
+        del used
+        await until(lambda: gone() is None)
 
 
 async def test_what_work_raises_reaches_its_waiter_and_the_thread_goes_on() -> None:

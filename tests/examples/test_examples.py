@@ -69,8 +69,8 @@ def musivum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("mesh")
     write_toy(place / "toy", shape=toy_shape())
     with ExitStack() as stack:
-        hub = ["serve", "--p2p", "127.0.0.1:0", "--min-vram-mb", "0", "--data", str(place)]
-        address = stack.enter_context(ready("musivum.cli", *hub))
+        hub = ["serve", "--p2p", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", str(place)]
+        address = stack.enter_context(ready("musivum.cli", *hub, "--min-vram-mb", "0"))
         node = ["--musivum", address, "--weights", str(place / "toy"), "--claim-mb", "600"]
         own = ["--listen", "/ip4/127.0.0.1/tcp/0", "--key", str(place / "node.key")]
         size = ["--context", "256", "--device", "cpu"]

@@ -6,127 +6,134 @@ from dataclasses import replace
 
 import pytest
 
-from musivum.admission import NONCE_SECONDS, Nonces, admit
+from musivum.admission import NONCE_SECONDS, Admission, Nonces, SignedCall
 from tessella.core.errors import (
     BadFrame,
     BadSignature,
-    NotAuthorized,
-    OutOfTurn,
+    CallReplayed,
+    ClockSkew,
     TessellaError,
-    TooManySessions,
+    TooManyRequests,
+    WorkerNotAuthorized,
 )
 from tessella.core.identity import PURPOSE_TOKEN_GRANT, PURPOSE_TRACKER, Identity
-from tessella.core.messages import AskStatus, Call, Deregister, Message, Signed, seal
+from tessella.core.ids import PeerId
 
 NOW = 1_800_000_000.0
 NODE = Identity(b"n" * 32)
 OTHER = Identity(b"o" * 32)
-CALL = Call(NODE.peer_id, NOW, b"nonce 16 bytes..", seal(Deregister()))
+PAYLOAD = b"what was signed"
 
 
-def signed(
-    message: Message = CALL, *, by: Identity = NODE, purpose: bytes = PURPOSE_TRACKER
-) -> Signed:
-    payload = seal(message)
-    return Signed(payload, by.sign(purpose, payload))
+def a_call(by: Identity = NODE, **changes: object) -> SignedCall:
+    call = SignedCall(
+        peer_id=NODE.peer_id,
+        created=NOW,
+        nonce=b"nonce 16 bytes..",
+        purpose=PURPOSE_TRACKER,
+        payload=PAYLOAD,
+        signature=by.sign(PURPOSE_TRACKER, PAYLOAD),
+    )
+    return replace(call, **changes)  # type: ignore[arg-type]
 
 
-def test_a_call_of_its_own_peer_is_let_in() -> None:
-    assert admit(signed(), NODE.peer_id, NOW, Nonces()) == Deregister()
+def admission(allow: tuple[PeerId, ...] | None = None, block: tuple[PeerId, ...] = ()) -> Admission:
+    return Admission(allow=allow, block=block, started=NOW - 1000)
 
 
 @pytest.mark.parametrize("age", [-30.0, 0.0, 60.0])
-def test_the_window_of_time_is_closed_on_both_ends(age: float) -> None:
-    assert admit(signed(), NODE.peer_id, NOW + age, Nonces()) == Deregister()
+@pytest.mark.parametrize("overheard", [True, False])
+def test_a_call_of_its_own_peer_is_let_in_from_end_to_end_of_the_window(
+    age: float, overheard: bool
+) -> None:
+    admission().admit(a_call(), NOW + age, overheard=overheard)
 
 
 @pytest.mark.parametrize(
-    ("one", "error", "named"),
+    ("call", "error", "named"),
     [
-        pytest.param(signed(by=OTHER), BadSignature, "not signed", id="another key"),
+        pytest.param(a_call(by=OTHER), BadSignature, "not signed", id="another key"),
         pytest.param(
-            signed(purpose=PURPOSE_TOKEN_GRANT), BadSignature, "tracker", id="another purpose"
-        ),
-        pytest.param(
-            replace(signed(), payload=signed().payload + b"\0"),
+            a_call(signature=NODE.sign(PURPOSE_TOKEN_GRANT, PAYLOAD)),
             BadSignature,
-            "not signed",
-            id="other bytes",
+            "tracker",
+            id="another purpose",
         ),
-        pytest.param(
-            replace(signed(), signature=b""), BadSignature, "not signed", id="no signature"
-        ),
-        pytest.param(
-            replace(signed(), signature=bytes(64)), BadSignature, "not signed", id="zeros"
-        ),
-        pytest.param(signed(Deregister()), BadFrame, "not a Call", id="signed, and no call"),
-        pytest.param(
-            signed(replace(CALL, peer_id=OTHER.peer_id)),
-            NotAuthorized,
-            OTHER.peer_id,
-            id="another peer's call",
-        ),
-        pytest.param(
-            signed(replace(CALL, created=NOW - 61)), NotAuthorized, "61 s behind", id="too old"
-        ),
-        pytest.param(
-            signed(replace(CALL, created=NOW + 31)), NotAuthorized, "31 s ahead of", id="too new"
-        ),
-        pytest.param(signed(replace(CALL, nonce=b"short")), BadFrame, "nonce", id="short nonce"),
-        pytest.param(signed(replace(CALL, nonce=b"x" * 65)), BadFrame, "nonce", id="long nonce"),
-        pytest.param(
-            signed(replace(CALL, message=seal(AskStatus()))), OutOfTurn, "AskStatus", id="no call"
-        ),
-        pytest.param(
-            signed(replace(CALL, message=b"\x93")), BadFrame, "plain values", id="torn message"
-        ),
+        pytest.param(a_call(payload=PAYLOAD + b"\0"), BadSignature, "not signed", id="other bytes"),
+        pytest.param(a_call(signature=b""), BadSignature, "not signed", id="no signature"),
+        pytest.param(a_call(signature=bytes(64)), BadSignature, "not signed", id="zeros"),
+        pytest.param(a_call(peer_id=OTHER.peer_id), BadSignature, OTHER.peer_id, id="not its key"),
+        pytest.param(a_call(peer_id=PeerId("x")), BadSignature, "peer id", id="no key at all"),
+        pytest.param(a_call(created=NOW - 61), ClockSkew, "61 s behind", id="too old"),
+        pytest.param(a_call(created=NOW + 31), ClockSkew, "31 s ahead of", id="too new"),
+        pytest.param(a_call(nonce=b"short"), BadFrame, "nonce", id="short nonce"),
+        pytest.param(a_call(nonce=b"x" * 65), BadFrame, "nonce", id="long nonce"),
     ],
 )
-def test_a_call_that_breaks_a_rule_is_refused_by_name(
-    one: Signed, error: type[TessellaError], named: str
+def test_a_call_that_breaks_a_rule_is_refused_by_name_and_not_remembered(
+    call: SignedCall, error: type[TessellaError], named: str
 ) -> None:
+    guard = admission()
     with pytest.raises(error, match=named):
-        admit(one, NODE.peer_id, NOW, Nonces())
+        guard.admit(call, NOW, overheard=False)
+    assert len(guard.nonces) == 0
+    guard.admit(a_call(), NOW, overheard=False)
+
+
+def test_policy_is_asked_before_the_clock_and_the_clock_before_the_signature() -> None:
+    everything_wrong = a_call(by=OTHER, created=NOW - 100)
+    with pytest.raises(WorkerNotAuthorized):
+        admission(allow=()).admit(everything_wrong, NOW, overheard=False)
+    with pytest.raises(ClockSkew):
+        admission().admit(everything_wrong, NOW, overheard=False)
+
+
+@pytest.mark.parametrize(
+    ("allow", "block", "said"),
+    [
+        ((), (), "private"),
+        ((OTHER.peer_id,), (), "private"),
+        (None, (NODE.peer_id,), "blocked"),
+        ((NODE.peer_id,), (NODE.peer_id,), "blocked"),
+    ],
+)
+def test_a_private_mesh_lets_in_whom_it_lists(
+    allow: tuple[PeerId, ...] | None, block: tuple[PeerId, ...], said: str
+) -> None:
+    with pytest.raises(WorkerNotAuthorized, match=said):
+        admission(allow, block).admit(a_call(), NOW, overheard=False)
+    admission((NODE.peer_id,), (OTHER.peer_id,)).admit(a_call(), NOW, overheard=False)
 
 
 def test_a_call_is_let_in_once() -> None:
-    nonces = Nonces()
-    admit(signed(), NODE.peer_id, NOW, nonces)
+    guard = admission()
+    guard.admit(a_call(), NOW, overheard=False)
     for later in (0.0, 59.0):
-        with pytest.raises(NotAuthorized, match="used before"):
-            admit(signed(), NODE.peer_id, NOW + later, nonces)
+        with pytest.raises(CallReplayed):
+            guard.admit(a_call(), NOW + later, overheard=False)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        signed(by=OTHER),
-        signed(replace(CALL, peer_id=OTHER.peer_id)),
-        signed(replace(CALL, created=NOW - 61)),
-    ],
-)
-def test_what_was_refused_is_not_remembered(bad: Signed) -> None:
-    nonces = Nonces()
-    with pytest.raises(TessellaError):
-        admit(bad, NODE.peer_id, NOW, nonces)
-    assert len(nonces) == 0
-    assert admit(signed(), NODE.peer_id, NOW, nonces) == Deregister()
+def test_what_others_may_have_heard_is_not_taken_from_before_the_start() -> None:
+    guard = Admission(allow=None, block=(), started=NOW)
+    before = a_call(created=NOW - 1)
+    with pytest.raises(ClockSkew, match="before this musivum began"):
+        guard.admit(before, NOW + 5, overheard=True)
+    guard.admit(before, NOW + 5, overheard=False)
 
 
 def test_two_peers_may_use_one_nonce() -> None:
     nonces = Nonces()
     for peer in (NODE, OTHER):
-        call = replace(CALL, peer_id=peer.peer_id)
-        admit(signed(call, by=peer), peer.peer_id, NOW, nonces)
+        nonces.use(peer.peer_id, b"1", NOW)
     assert len(nonces) == 2
 
 
-def test_nonces_are_kept_three_minutes_and_no_longer() -> None:
+def test_nonces_are_kept_three_minutes_and_not_four() -> None:
     nonces = Nonces()
     nonces.use(NODE.peer_id, b"1", 0.0)
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(CallReplayed):
         nonces.use(NODE.peer_id, b"1", NONCE_SECONDS - 1)
-    nonces.use(NODE.peer_id, b"1", NONCE_SECONDS)
+    nonces.use(NODE.peer_id, b"1", NONCE_SECONDS + 60)
     assert len(nonces) == 1
 
 
@@ -134,11 +141,18 @@ def test_full_memory_refuses_and_forgets_nothing() -> None:
     nonces = Nonces(limit=3, per_peer=2)
     nonces.use(NODE.peer_id, b"1", 0.0)
     nonces.use(NODE.peer_id, b"2", 0.0)
-    with pytest.raises(TooManySessions):
+    with pytest.raises(TooManyRequests):
         nonces.use(NODE.peer_id, b"3", 0.0)
     nonces.use(OTHER.peer_id, b"1", 0.0)
-    with pytest.raises(TooManySessions):
+    with pytest.raises(TooManyRequests):
         nonces.use(OTHER.peer_id, b"2", 0.0)
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(CallReplayed):
         nonces.use(NODE.peer_id, b"1", 0.0)
-    nonces.use(NODE.peer_id, b"3", NONCE_SECONDS)
+    nonces.use(NODE.peer_id, b"3", NONCE_SECONDS + 60)
+
+
+def test_nonces_that_come_all_the_time_are_forgotten_all_the_time() -> None:
+    nonces = Nonces(limit=1000)
+    for second in range(2000):
+        nonces.use(NODE.peer_id, str(second).encode(), float(second))
+        assert len(nonces) <= NONCE_SECONDS + 31

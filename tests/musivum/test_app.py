@@ -190,7 +190,7 @@ async def test_reports_are_for_nodes_and_few(autojump_clock: MockClock) -> None:
             assert await node.call(ReportFailure(stranger, "x")) == Accepted()
         answer = await node.call(ReportFailure(stranger, "x"))
         assert isinstance(answer, Fail)
-        assert (answer.code, answer.retry) == ("too_many_sessions", True)
+        assert (answer.code, answer.retry) == ("too_many_requests", True)
         await trio.sleep(60)
         await node.call(BEAT)
         assert await node.call(ReportFailure(stranger, "x")) == Accepted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from musivum.registration import (
     Wish,
     read_registration,
 )
-from musivum.testing import SMALL, a_registration
-from tessella.core.errors import TessellaError
+from musivum.testing import HOUSE, SMALL, a_registration
+from tessella.core.errors import BadAddress, TessellaError
+from tessella.core.formats import KvFormat
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Register
 from tessella.core.plan import terms_of
@@ -23,12 +25,13 @@ from tessella.core.shapes import DType
 
 
 def read(asked: Register) -> Wish:
-    return read_registration(asked, usable_vram_pct=90, min_vram_mb=0)
+    return read_registration(asked, HOUSE)
 
 
 def test_a_registration_becomes_prices_and_a_wish() -> None:
     wish = read(replace(a_registration(), wanted=LayerRange(2, 5), dtype="f16", slots=2))
-    assert wish.terms == terms_of(SMALL, DType.F16, context=256, slots=2, min_vram_mb=0)
+    kv = KvFormat.F32
+    assert wish.terms == terms_of(SMALL, DType.F16, context=256, slots=2, kv=kv, min_vram_mb=0)
     assert (wish.model, wish.wanted, wish.dtype) == ("small", LayerRange(2, 5), DType.F16)
 
 
@@ -39,7 +42,16 @@ def test_a_registration_becomes_prices_and_a_wish() -> None:
         ("model", "x" * 201, "bad_frame", "Register.model"),
         ("model", "a\nb", "bad_frame", "Register.model"),
         ("model", "a\x1b[2J", "bad_frame", "Register.model"),
-        ("contract", "", "bad_frame", "Register.contract"),
+        ("contract", "", "bad_manifest", "Register.contract"),
+        ("contract", "0" * 64, "bad_manifest", "Register.contract"),
+        ("kv", "q5_1", "bad_frame", "Register.kv"),
+        ("api_url", "file:///etc/passwd", "bad_address", "neither http nor https"),
+        ("api_url", "http://169.254.169.254/", "bad_address", "link-local"),
+        ("api_url", "http://a@b/", "bad_address", "host"),
+        ("api_url", "http://10.0.0.1:22/", "bad_address", "port"),
+        ("addrs", ("/ip4/169.254.0.1/tcp/1",), "bad_address", "link-local"),
+        ("addrs", ("/ip4/0.0.0.0/tcp/1",), "bad_address", "no machine"),
+        ("addrs", ("/ip4/10.0.0.1/tcp/0",), "bad_address", "port 0"),
         ("device", "x" * 65, "bad_frame", "Register.device"),
         ("shape", b"{}", "bad_frame", "shape"),
         ("dtype", "q8", "bad_frame", "Register.dtype"),
@@ -61,3 +73,28 @@ def test_a_field_beyond_its_rule_is_named(field: str, value: object, code: str, 
     with pytest.raises(TessellaError, match=named) as caught:
         read(replace(a_registration(), **changes))
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("allow", "addr", "allowed"),
+    [
+        (False, "/ip4/10.0.0.1/tcp/1", False),
+        (False, "/ip4/127.0.0.1/tcp/1", False),
+        (False, "/dns4/localhost/tcp/1", False),
+        (False, "/ip4/8.8.8.8/tcp/1", True),
+        (False, "/dns4/example.org/tcp/1", True),
+        ((IPv4Network("10.1.0.0/16"),), "/ip4/10.1.2.3/tcp/1", True),
+        ((IPv4Network("10.1.0.0/16"),), "/ip4/10.2.2.3/tcp/1", False),
+        (True, "/ip4/192.168.1.1/tcp/1", True),
+    ],
+)
+def test_private_addresses_are_listed_where_the_mesh_allows_them(
+    allow: bool | tuple[IPv4Network, ...], addr: str, allowed: bool
+) -> None:
+    house = replace(HOUSE, allow_private=allow)
+    asked = replace(a_registration(), addrs=(addr,))
+    if allowed:
+        assert read_registration(asked, house).addrs == (addr,)
+    else:
+        with pytest.raises(BadAddress, match="allow_private_addrs"):
+            read_registration(asked, house)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from musivum.config import MusivumConfig
+from musivum.node import Node
 from musivum.registration import Wish, read_registration
 from musivum.roster import Forgotten, Roster, WentOffline
-from musivum.testing import a_registration
+from musivum.testing import HOUSE, a_registration
 from tessella.core.errors import (
     BadFrame,
     ClaimTooSmall,
     Refused,
+    TessellaError,
     TooManySessions,
     UnknownWorker,
 )
@@ -21,9 +26,11 @@ from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Announce
 from tessella.core.peers import NodeStatus
+from tessella.core.plan import reservations
+from tessella.core.route import coverage
 
 A, B, C, D = (PeerId(name) for name in "abcd")
-WISH = read_registration(a_registration(), usable_vram_pct=90, min_vram_mb=0)
+WISH = read_registration(a_registration(), HOUSE)
 BEAT = Announce("Healthy", 0, 0.0)
 
 
@@ -32,7 +39,7 @@ def roster(**changes: float) -> Roster:
 
 
 def joined(state: Roster, *peers: PeerId, wish: Wish = WISH, now: float = 0.0) -> list[str]:
-    return [str(state.join(peer, wish, now)) for peer in peers]
+    return [str(state.join(peer, wish, now).row.layers) for peer in peers]
 
 
 def statuses(state: Roster) -> dict[str, str]:
@@ -193,3 +200,188 @@ def test_measured_speed_decides_who_is_strengthened() -> None:
         state.ready(peer, LayerRange(*layers), 0.0)
         state.announce(peer, Announce(NodeStatus.HEALTHY.value, 0, step_ms), 0.0)
     assert joined(state, D) == ["4:10"]
+
+
+def loads(loaded: int, total: int = 100) -> Announce:
+    return Announce("PendingLoad", 0, 0.0, loaded, total)
+
+
+def test_a_load_that_stands_still_is_given_up_and_its_range_is_free() -> None:
+    state = roster(stall_seconds=60.0, heartbeat_seconds=30.0)
+    joined(state, A)
+    for now in range(0, 61, 10):
+        state.announce(A, loads(50), float(now))
+    assert state.expire(60.0, {A}) == []
+    assert state.expire(61.0, {A}) == [WentOffline(A, "its load stands still for 61 s")]
+    assert joined(state, B, now=62.0) == ["0:4"]
+
+
+def test_a_load_that_advances_a_byte_a_minute_is_not_given_up() -> None:
+    state = roster(stall_seconds=60.0)
+    joined(state, A)
+    for minute in range(10):
+        state.announce(A, loads(minute, 1000), minute * 60.0)
+        assert state.expire(minute * 60.0, {A}) == []
+
+
+def test_a_load_of_unknown_size_has_the_time_that_any_load_has() -> None:
+    state = roster(stall_seconds=60.0, load_seconds=200.0)
+    joined(state, A)
+    for now in range(0, 201, 10):
+        state.announce(A, loads(0, 0), float(now))
+        assert state.expire(float(now), ()) == []
+    assert state.expire(201.0, {A}) == [WentOffline(A, "still loading after 201 s")]
+
+
+def test_a_load_that_was_given_up_comes_back_when_it_is_further_and_not_before() -> None:
+    state = roster()
+    joined(state, A)
+    state.announce(A, loads(50), 0.0)
+    state.expire(61.0, ())
+    for said in (loads(50), loads(40), BEAT):
+        state.announce(A, said, 62.0)
+        assert statuses(state) == {A: "Offline"}
+    state.announce(A, loads(51), 63.0)
+    assert statuses(state) == {A: "PendingLoad"}
+    assert state.expire(64.0, ()) == []
+
+
+def test_a_load_that_fails_frees_its_range_at_once() -> None:
+    state = roster()
+    assert joined(state, A, B) == ["0:4", "4:10"]
+    state.leave(A)
+    assert joined(state, C) == ["0:4"]
+
+
+def test_what_is_being_loaded_is_reserved_and_does_not_serve() -> None:
+    state = roster()
+    joined(state, A, B, C)
+    state.ready(A, LayerRange(0, 4), 0.0)
+    state.ready(B, LayerRange(4, 10), 0.0)
+    found = coverage([node.row for node in state.nodes()], 12)
+    assert (*map(str, found.holes), *map(str, found.loading)) == ("10:12", "10:12")
+    assert joined(state, D) == ["4:10"], "all is promised, so the weakest layers are strengthened"
+
+
+def test_a_moving_node_holds_what_it_leaves_and_where_it_goes() -> None:
+    state = roster()
+    joined(state, A, B)
+    state.ready(A, LayerRange(0, 4), 0.0)
+    state.move(A, LayerRange(10, 12))
+    assert {str(one.layers) for one in state.holdings(state.node(A).group)} == {
+        "0:4",
+        "4:10",
+        "10:12",
+    }
+    assert joined(state, C) != ["10:12"]
+
+
+def test_a_rejoin_with_another_model_leaves_the_old_one() -> None:
+    state = roster()
+    joined(state, A)
+    other = replace(WISH, model=ModelId("else"))
+    assert joined(state, A, wish=other) == ["0:4"]
+    assert state.nodes(ModelId("small")) == []
+    assert state.models() == [ModelId("else")]
+    assert joined(state, B) == ["0:4"]
+
+
+def test_who_made_room_is_told_once_and_not_if_it_is_back() -> None:
+    state = roster(max_nodes=1)
+    joined(state, A)
+    state.lost(A, 0.0)
+    joined(state, B, now=1.0)
+    assert state.expire(1.0, ()) == [Forgotten(A)]
+    assert state.expire(1.0, ()) == []
+    state.lost(B, 2.0)
+    joined(state, A, now=3.0)
+    state.lost(A, 4.0)
+    joined(state, B, now=5.0)
+    assert state.expire(5.0, ()) == [Forgotten(A)]
+
+
+# What anybody may call, in any order: each takes a roster, a peer, a range and the time.
+Step = Callable[[Roster, PeerId, LayerRange, float], object]
+MODELS = [WISH, replace(WISH, model=ModelId("else")), replace(WISH, contract="other")]
+WORDS = ["PendingLoad", "Healthy", "Saturated", "Paused", "Draining", "Offline"]
+
+
+def says(word: str, loaded: int) -> Step:
+    said = Announce(word, 0, 1.0, loaded, 100)
+    return lambda state, peer, layers, now: state.announce(peer, said, now)
+
+
+def joins(wish: Wish) -> Step:
+    return lambda state, peer, layers, now: state.join(peer, wish, now)
+
+
+STEPS: dict[str, Step] = {
+    **{f"join {wish.model} {wish.contract[:5]}": joins(wish) for wish in MODELS},
+    "join too small": joins(replace(WISH, claim_mb=0)),
+    **{f"say {word} {loaded}": says(word, loaded) for word in WORDS for loaded in (0, 50)},
+    "ready": lambda state, peer, layers, now: state.ready(peer, layers, now),
+    "ready for its own": lambda state, peer, layers, now: state.ready(
+        peer, state.node(peer).row.layers, now
+    ),
+    "leave": lambda state, peer, layers, now: state.leave(peer),
+    "lost": lambda state, peer, layers, now: state.lost(peer, now),
+    "move": lambda state, peer, layers, now: state.move(peer, layers),
+    "expire": lambda state, peer, layers, now: state.expire(now, {peer}),
+    "restart": lambda state, peer, layers, now: state.restore(state.nodes(), now),
+}
+CALLS = st.tuples(
+    st.sampled_from(sorted(STEPS)),
+    st.sampled_from([A, B, C, D]),
+    st.sampled_from([LayerRange(0, 4), LayerRange(4, 10), LayerRange(10, 12)]),
+    st.sampled_from([0.0, 1.0, 31.0, 700.0]),
+)
+
+
+def listing(state: Roster) -> list[tuple[object, ...]]:
+    return [
+        (node.peer_id, node.row.status, node.row.layers, node.row.addrs, node.group)
+        for node in state.nodes()
+    ]
+
+
+def check_state(state: Roster, ready: set[PeerId]) -> None:
+    """What holds after every call, whoever made it."""
+    nodes = state.nodes()
+    assert len(state) == len(nodes) <= 3
+    by_model = [node for model in state.models() for node in state.nodes(model)]
+    assert sorted(by_model, key=lambda node: node.peer_id) == nodes
+    for group in state.groups():
+        members = state.members(group)
+        assert [node for node in nodes if node.group == group] == sorted(members, key=peer_of)
+        expected = [one for node in members for one in node.holdings()]
+        assert sorted(state.holdings(group), key=str) == sorted(expected, key=str)
+        assert state.reservations(group) == reservations(members[0].terms, expected)
+    assert {node.peer_id for node in nodes if node.status is NodeStatus.HEALTHY} <= ready
+
+
+def peer_of(node: Node) -> PeerId:
+    return node.peer_id
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CALLS, max_size=30))
+def test_whatever_is_called_the_list_stays_true(
+    calls: list[tuple[str, PeerId, LayerRange, float]],
+) -> None:
+    state, now = roster(max_nodes=3), 0.0
+    ready: set[PeerId] = set()
+    for name, peer, layers, later in calls:
+        now += later
+        before, version = listing(state), state.version
+        try:
+            STEPS[name](state, peer, layers, now)
+        except TessellaError:
+            assert name.startswith(("join", "say", "ready", "move"))
+        else:
+            ready |= {peer} if name.startswith("ready") else set()
+        if name.startswith("join"):
+            ready.discard(peer)
+        assert state.version >= version
+        if listing(state) != before:
+            assert state.version > version
+        check_state(state, ready)

@@ -64,7 +64,7 @@ def example() -> FastAPI:
     async def nan() -> Measured:
         return Measured(rate=math.nan)
 
-    @app.get("/nan/raw")
+    @app.get("/nan/raw", response_model=None)
     async def raw() -> Any:
         return {"rate": math.inf}
 

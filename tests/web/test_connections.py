@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
@@ -125,6 +126,20 @@ async def test_a_client_that_does_not_read_is_given_up(autojump_clock: object) -
     assert trio.current_time() == pytest.approx(SEND)
 
 
+async def test_a_client_that_only_sends_is_given_up(autojump_clock: object) -> None:
+    client, ours = ways(small=True)
+
+    async def flood() -> None:
+        with suppress(trio.BrokenResourceError):
+            await client.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n")
+            await client.send_all(b"x" * 99_999_999)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flood)
+        await connected(endless, ours)
+    assert trio.current_time() == pytest.approx(SEND, abs=1.1)
+
+
 async def test_a_long_answer_is_not_cut_while_it_is_read(autojump_clock: object) -> None:
     client, ours = ways()
     got = 0
@@ -151,25 +166,11 @@ async def test_a_body_that_was_not_read_takes_no_answer_and_no_connection_with_i
 async def test_a_body_that_goes_on_after_its_answer_ends_the_connection(
     autojump_clock: object,
 ) -> None:
-    client, ours = ways()
-    sent = 0
-
-    async def flood() -> None:
-        nonlocal sent
-        await client.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        try:
-            while True:
-                await client.send_all(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
-                sent += 0x4000
-        except trio.BrokenResourceError:
-            pass
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(flood)
-        await connected(deaf, ours)
-    assert b"HTTP/1.1 413" in await read(client)
-    assert LINGER_BYTES <= sent < 4 * LINGER_BYTES
-    assert trio.current_time() < LINGER_SECONDS
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    pieces = 4 * LINGER_BYTES // 1000
+    got = await conversation(deaf, head, (b"3e8\r\n" + b"x" * 1000 + b"\r\n") * pieces)
+    assert b"HTTP/1.1 413" in got
+    assert trio.current_time() == 0
 
 
 async def test_a_body_that_stops_after_its_answer_ends_the_connection(
@@ -180,12 +181,18 @@ async def test_a_body_that_stops_after_its_answer_ends_the_connection(
     assert trio.current_time() == pytest.approx(LINGER_SECONDS)
 
 
+@pytest.mark.parametrize("begins", [True, False])
 async def test_who_leaves_with_a_second_request_waiting_leaves_nothing_behind(
-    autojump_clock: object,
+    begins: bool, autojump_clock: object
 ) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        begin = {"type": "http.response.start", "status": 200, "headers": []}
+        if begins:
+            await send(begin)
         await trio.sleep(60)
-        await PlainTextResponse("late")(scope, receive, send)
+        if not begins:
+            await send(begin)
+        await send({"type": "http.response.body", "body": b"late"})
 
     client, ours = ways()
     async with trio.open_nursery() as nursery:
@@ -291,13 +298,18 @@ async def test_http_2_without_asking_is_not_spoken(autojump_clock: object) -> No
             "bad_request",
         ),
         (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            400,
+            "bad_request",
+        ),
         (b"GET / HTTP/1.1\r\na: " + b"x" * HEADER_BYTES, 431, "headers_too_large"),
     ],
 )
 async def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(
     sent: bytes, status: int, code: str, autojump_clock: object
 ) -> None:
-    got = await conversation(seen, sent)
+    got = await conversation(echo, sent)
     head, _, body = got.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d" % status)
     assert json.loads(body)["error"]["code"] == code

@@ -107,6 +107,7 @@ async def test_an_address_of_another_machine_is_named(text: str) -> None:
 async def test_a_name_is_listened_on_at_all_its_addresses_that_are_here() -> None:
     trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "203.0.113.7", "127.0.0.3"))
     first = await open_listeners("node.example:0")
+    assert len(first) == 1
     port = first[0].socket.getsockname()[1]
     await close_listeners(first)
     opened = await open_listeners(f"node.example:{port}")
@@ -115,6 +116,19 @@ async def test_a_name_is_listened_on_at_all_its_addresses_that_are_here() -> Non
         f"http://127.0.0.3:{port}",
     ]
     await close_listeners(opened)
+
+
+@pytest.mark.mesh
+async def test_a_name_is_listened_on_at_all_its_addresses_or_at_none() -> None:
+    trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.3"))
+    (taken,) = await open_listeners("127.0.0.3:0")
+    port = taken.socket.getsockname()[1]
+    try:
+        with pytest.raises(PortInUse, match=f"another program listens on node.example:{port}"):
+            await open_listeners(f"node.example:{port}")
+        await close_listeners(await open_listeners(f"127.0.0.2:{port}"))
+    finally:
+        await close_listeners([taken])
 
 
 async def test_a_name_without_an_address_is_named() -> None:

@@ -156,6 +156,15 @@ async def test_an_answer_under_way_is_finished_when_the_serving_ends() -> None:
     assert b'"late"' in await rest(stream)
 
 
+async def test_who_is_idle_does_not_keep_the_serving_from_its_end() -> None:
+    async with served(replace(LIMITS, grace_seconds=60.0, idle_seconds=60.0)) as url:
+        stream = await dialled(url)
+        await trio.sleep(0.05)
+        began = trio.current_time()
+    assert trio.current_time() - began < SOON
+    assert await rest(stream) == b""
+
+
 async def test_a_client_that_does_not_read_does_not_keep_the_serving_from_its_end() -> None:
     async with served(replace(LIMITS, send_seconds=60.0)) as url:
         stream = await dialled(url)

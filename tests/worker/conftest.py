@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,8 @@ import pytest
 import trio
 
 from musivum.app import serve
-from musivum.config import MusivumConfig
+from musivum.store.memory import MemoryStore
+from musivum.testing import QUIET
 from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.client import Event, ask_status, complete
 from tessella.core.addresses import PeerAddress
@@ -41,6 +43,7 @@ from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
 from tessella.worker.ground import Ground
 from tessella.worker.node import run_node
+from tessella.worker.testing import Hub
 from tessella.worker.trust import Neighbourhood
 
 T = TypeVar("T")
@@ -91,14 +94,15 @@ class Node:
     stop: trio.Event
     events: list[dict[str, Any]] = field(default_factory=list)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_started: bool = False
 
     @property
     def address(self) -> PeerAddress:
         return self.host.address
 
     def layers(self) -> list[int]:
-        (assigned,) = (e["layer_range"] for e in self.events if e["event"] == "assigned")
-        return list(assigned)
+        assigned = [e["layer_range"] for e in self.events if e["event"] == "assigned"]
+        return list(assigned[-1])
 
 
 @dataclass
@@ -131,7 +135,7 @@ class Mesh:
         self, identity: Identity, wanted: LayerRange, config: dict[str, Any], task_status: Any
     ) -> None:
         settings = {
-            "musivum": self.musivum.address,
+            "musivum": (self.musivum.address,),
             "context": CONTEXT,
             "slots": 2,
             "prefill_chunk": 8,
@@ -153,7 +157,8 @@ class Mesh:
 
             def tell(event: dict[str, Any]) -> None:
                 node.events.append(event)
-                if event["event"] == "ready":
+                if event["event"] == "ready" and not node.is_started:
+                    node.is_started = True
                     task_status.started(node)
 
             with node.scope:
@@ -313,21 +318,55 @@ def open_mesh(toy_weights: Path) -> OpenMesh:
     async def opened(claims: Sequence[int], **config: Any) -> AsyncIterator[Mesh]:
         net = MemoryNetwork(latency=0.001)
         contract = contract_of(open_checkpoint(toy_weights).shape)
-        settings = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
+        settings = replace(QUIET, min_vram_mb=0, heartbeat_seconds=5.0)
         async with (
             net.host(b"m" * 32) as musivum,
             net.host(b"c" * 32) as client,
             trio.open_nursery() as nursery,
         ):
             await nursery.start(
-                lambda task_status: serve(
-                    musivum, settings, clock=wall_clock, task_status=task_status
+                partial(
+                    serve,
+                    musivum,
+                    Identity(b"m" * 32),
+                    settings,
+                    store=MemoryStore(),
+                    clock=wall_clock,
                 )
             )
             mesh = Mesh(net, toy_weights, contract, nursery, client, musivum)
             for layers in claims:
                 await mesh.add(layers, **config)
             yield mesh
+            nursery.cancel_scope.cancel()
+
+    return opened
+
+
+@pytest.fixture
+def open_hub(toy_weights: Path) -> OpenMesh:
+    """`async with open_hub([(0, 3), (3, 6)]) as (mesh, hub)`: as `open_mesh`, and none insists.
+
+    The musivum of this mesh is a `Hub`: it does as the test says.
+    """
+
+    @asynccontextmanager
+    async def opened(
+        ranges: Sequence[tuple[int, int]], **config: Any
+    ) -> AsyncIterator[tuple[Mesh, Hub]]:
+        net = MemoryNetwork(latency=0.001)
+        contract = contract_of(open_checkpoint(toy_weights).shape)
+        async with (
+            net.host(b"m" * 32) as musivum,
+            net.host(b"c" * 32) as client,
+            trio.open_nursery() as nursery,
+        ):
+            hub = Hub(musivum, Identity(b"m" * 32), wall_clock)
+            mesh = Mesh(net, toy_weights, contract, nursery, client, musivum)
+            for number, (start, stop) in enumerate(ranges, 1):
+                hub.next_range = LayerRange(start, stop)
+                await mesh.start(hub.next_range, bytes([number]) * 32, **{"layers": None, **config})
+            yield mesh, hub
             nursery.cancel_scope.cancel()
 
     return opened

@@ -17,7 +17,7 @@ MUSIVUM = PeerAddress(Identity(b"m" * 32).peer_id, ("/ip4/10.0.0.1/tcp/4001",))
 
 def config(**changes: Any) -> WorkerConfig:
     known: dict[str, Any] = {
-        "musivum": MUSIVUM,
+        "musivum": (MUSIVUM,),
         "model": ModelId("toy"),
         "weights": Path("toy"),
         "claim_mb": 1,
@@ -36,6 +36,9 @@ def config(**changes: Any) -> WorkerConfig:
         ("hop_timeout", 0.0),
         ("hop_timeout", -1.0),
         ("hop_timeout", float("nan")),
+        ("drain_seconds", -1.0),
+        ("drain_seconds", float("nan")),
+        ("drain_seconds", float("inf")),
     ],
 )
 def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: float) -> None:
@@ -44,14 +47,14 @@ def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: float) -> N
 
 
 def test_the_smallest_values_are_taken() -> None:
-    config(context=1, slots=1, max_sessions=1, prefill_chunk=1, hop_timeout=0.1)
+    config(context=1, slots=1, max_sessions=1, prefill_chunk=1, hop_timeout=0.1, drain_seconds=0.0)
 
 
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"musivum": None}, "musivum, or kademlia"),
-        ({"musivum": None, "kademlia": True}, "layers"),
+        ({"musivum": ()}, "musivum, or kademlia"),
+        ({"musivum": (), "kademlia": True}, "layers"),
         ({"bootstrap": (MUSIVUM,)}, "bootstrap"),
     ],
 )
@@ -63,5 +66,5 @@ def test_a_node_without_a_mesh_is_refused_by_what_it_lacks(
 
 
 def test_a_node_of_the_swarm_needs_no_musivum() -> None:
-    node = config(musivum=None, kademlia=True, layers=LayerRange(0, 2), bootstrap=(MUSIVUM,))
-    assert node.musivum is None
+    node = config(musivum=(), kademlia=True, layers=LayerRange(0, 2), bootstrap=(MUSIVUM,))
+    assert node.musivum == ()

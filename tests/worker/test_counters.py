@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from tessella.core.errors import LocalError, PeerSilent, RemoteFailure
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import Hidden
 from tessella.core.tensors import WireTensor
@@ -38,3 +41,22 @@ def test_the_step_time_is_the_median_of_the_last_steps() -> None:
     for _ in range(STEPS_KEPT):
         counters.stepped(0.002)
     assert counters.step_ms == 2.0
+    counters.forget_steps()
+    assert counters.step_ms == 0.0
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PeerSilent("nothing for 10 s"), "peer_silent: nothing for 10 s"),
+        (RemoteFailure("busy", "x" * 1000, retry=True), "busy: " + "x" * 194),
+        (ZeroDivisionError("a path of ours"), "internal_error: " + LocalError("").told()),
+    ],
+)
+def test_what_the_mesh_did_not_hear_is_counted_and_the_last_reason_kept(
+    error: Exception, shown: str
+) -> None:
+    counters = Counters()
+    counters.mesh_failed(PeerSilent("an earlier one"))
+    counters.mesh_failed(error)
+    assert (counters.mesh_errors, counters.last_mesh_error) == (2, shown)

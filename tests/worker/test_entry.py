@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import HOP, Begun, Cancel, Delta, Done, End, Hidden, Open, Token
 from tessella.core.peers import PeerRow
 from tessella.core.sampling import Sampling
-from tessella.engine.shard import Shard
+from tessella.core.shapes import DType
+from tessella.engine.device import Device
+from tessella.engine.shard import Shard, load_shard
 from tessella.engine.weights import open_checkpoint
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
@@ -60,9 +62,15 @@ class Scene:
         await self.entry.answer(request, say or self.say)
 
 
+@pytest.fixture(scope="module")
+def front_shard(toy_weights: Path) -> Shard:
+    with closing(open_checkpoint(toy_weights)) as checkpoint:
+        return load_shard(checkpoint, LayerRange(0, 3), device=Device.CPU, dtype=DType.F32)
+
+
 @pytest.fixture
 def scene(
-    toy_shard: Shard,
+    front_shard: Shard,
     toy_weights: Path,
     inline_compute: Compute,
     a_row: Callable[..., PeerRow],
@@ -71,12 +79,12 @@ def scene(
     """An entry, and one peer behind it that does as it is told."""
 
     @asynccontextmanager
-    async def opened(play: Play) -> AsyncIterator[Scene]:
+    async def opened(play: Play, shard: Shard = front_shard) -> AsyncIterator[Scene]:
         net = MemoryNetwork(latency=0.001)
         identity = Identity(b"a" * 32)
         async with net.host(identity) as ours, net.host(b"b" * 32) as after:
             rows = [
-                a_row(ours.address, LayerRange(0, 3)),
+                a_row(ours.address, shard.layers),
                 a_row(after.address, LayerRange(3, 6)),
             ]
             blamed: list[tuple[str, str]] = []
@@ -87,11 +95,11 @@ def scene(
                 return list(rows)
 
             directory = Directory(ours, StreamPool(ours), MODEL, ask)
-            limits = SessionLimits(9, toy_shard.kv_bytes(256, LayerRange(0, 6)))
+            limits = SessionLimits(9, shard.kv_bytes(256, shard.layers))
             entry = Entry(
                 host=ours,
-                served=Served(MODEL, "contract", 64, toy_shard),
-                sessions=Sessions(toy_shard, inline_compute, Counters(), limits),
+                served=Served(MODEL, "contract", 64, 2, shard),
+                sessions=Sessions(shard, inline_compute, Counters(), limits),
                 around=neighbourhood(directory, blamed),
                 desk=TokenDesk(identity),
                 tokenizer=open_checkpoint(toy_weights).tokenizer(),
@@ -288,10 +296,9 @@ async def test_a_node_that_does_not_fit_is_not_routed_through(
 
 
 async def test_an_entry_alone_answers_without_a_hop(
-    scene: Callable[..., Any], autojump_clock: MockClock
+    scene: Callable[..., Any], toy_shard: Shard, autojump_clock: MockClock
 ) -> None:
-    async with scene(honest) as s:
-        s.rows[:] = [replace(s.rows[0], layers=LayerRange(0, 6))]
+    async with scene(honest, toy_shard) as s:
         await s.answer(ignore_eos=True)
         assert [type(message) for message in s.said] == [Begun, *[Delta] * 4, Done]
         assert s.seen == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from tessella.core.errors import (
     PeerReset,
     PeerSilent,
     PeerUnreachable,
+    Refused,
     RemoteFailure,
     TessellaError,
 )
@@ -36,6 +38,7 @@ from tessella.worker.membership import (
     MAX_REPORTS_WAITING,
     Membership,
 )
+from tessella.worker.mesh import Member, News
 from tessella.worker.tracker import Tracker
 
 LAYERS = LayerRange(0, 4)
@@ -72,8 +75,32 @@ class Musivum(Tracker):
         return [type(message).__name__ for message in self.heard]
 
 
-def a_membership(musivum: Musivum) -> Membership:
-    return Membership(musivum, a_registration(), lambda: NEWS)
+@dataclass
+class Node:
+    """Whose membership it is."""
+
+    layers: LayerRange = LAYERS
+    said: Announce = NEWS
+    assigned: list[LayerRange] = field(default_factory=list)
+    failed: list[Exception] = field(default_factory=list)
+    insists: bool = False
+    defect: Exception | None = None
+
+    def news(self) -> News:
+        if self.defect is not None:
+            raise self.defect
+        return News(self.layers, self.said)
+
+    def want(self, layers: LayerRange) -> None:
+        if self.insists:
+            raise Refused("it insists")
+        self.assigned.append(layers)
+
+
+def a_membership(musivum: Musivum, node: Node | None = None) -> Membership:
+    node = node or Node()
+    member = Member(a_registration(), 12, node.news, node.want, node.failed.append)
+    return Membership(musivum, member)
 
 
 @contextmanager
@@ -154,7 +181,7 @@ async def test_a_heartbeat_goes_out_as_often_as_musivum_said(autojump_clock: Moc
     await membership.join()
     await membership.ready(LAYERS)
     with for_seconds(26.0):
-        await membership.announce(LAYERS)
+        await membership.announce()
     assert musivum.heard[2:] == [NEWS] * 5
 
 
@@ -168,11 +195,11 @@ async def test_a_heartbeat_is_neither_a_load_test_nor_never(
     await membership.join()
     await membership.ready(LAYERS)
     with for_seconds(1.15):
-        await membership.announce(LAYERS)
+        await membership.announce()
     assert len(musivum.heard[2:]) == beats
     if not beats:
         with for_seconds(301.0):
-            await membership.announce(LAYERS)
+            await membership.announce()
         assert musivum.heard[2:] == [NEWS]
 
 
@@ -198,10 +225,10 @@ async def test_no_answer_of_musivum_ends_the_heartbeat(
     await membership.ready(LAYERS)
     musivum.answer = lambda _: error
     with for_seconds(60.0):
-        await membership.announce(LAYERS)
+        await membership.announce()
     musivum.answer = lambda _: None
     with for_seconds(11.0):
-        await membership.announce(LAYERS)
+        await membership.announce()
     assert musivum.heard[-1] == NEWS
 
 
@@ -222,7 +249,7 @@ async def test_a_musivum_that_was_started_again_learns_all_by_the_next_heartbeat
     musivum.answer, known = answer, False
     musivum.heard.clear()
     with for_seconds(5.5):
-        await membership.announce(LAYERS)
+        await membership.announce()
     assert musivum.kinds()[-2:] == ["Register", "Ready"]
 
 
@@ -232,11 +259,11 @@ async def test_a_ready_that_was_lost_is_said_again(autojump_clock: MockClock) ->
     await membership.join()
     await membership.ready(LAYERS)
     musivum.heard.clear()
-    lost = iter([FORGOT, FORGOT, None, AWAY])  # Announce, Ready, Register, Ready
+    lost = iter([FORGOT, None, AWAY])  # Announce, Register, Ready
     musivum.answer = lambda _: next(lost, None)
     with for_seconds(16.0):
-        await membership.announce(LAYERS)
-    assert musivum.kinds() == ["Announce", "Ready", "Register", "Ready", "Ready", "Announce"]
+        await membership.announce()
+    assert musivum.kinds() == ["Announce", "Register", "Ready", "Ready", "Announce"]
 
 
 async def test_reports_are_sent_and_those_that_do_not_fit_are_dropped(
@@ -277,3 +304,163 @@ async def test_leaving_waits_for_nobody(
     started = trio.current_time()
     await a_membership(Stuck()).leave()
     assert trio.current_time() - started == pytest.approx(LEAVE_TIMEOUT)
+
+
+LOADING = Announce("PendingLoad", 0, 0.0, 10, 40)
+OTHER = LayerRange(4, 8)
+
+
+async def test_from_joining_on_a_node_says_how_far_its_load_is(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node(said=LOADING)
+    membership = a_membership(musivum, node)
+    await membership.join()
+    with for_seconds(11.0):
+        await membership.run()
+    assert musivum.heard[1:] == [LOADING] * 2
+
+
+async def test_a_change_is_said_at_once(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    node.said = draining = Announce("Draining", 1, 0.0)
+    membership.changed()
+    with for_seconds(0.1):
+        await membership.announce()
+    assert musivum.heard[-1] == draining
+
+
+@pytest.mark.parametrize("said", [NEWS, LOADING], ids=lambda said: str(said.status))
+async def test_a_heartbeat_may_be_answered_with_another_range(
+    autojump_clock: MockClock, said: Announce
+) -> None:
+    musivum, node = Musivum(), Node(said=said)
+    membership = a_membership(musivum, node)
+    await membership.join()
+    musivum.answer = lambda _: Assigned(OTHER, 2.0)
+    with for_seconds(8.0):
+        await membership.announce()
+    assert node.assigned == [OTHER] * 2, "at 5 s, and 2 s later, as the answer said"
+
+
+async def test_a_range_that_the_node_refuses_ends_no_heartbeat(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node(insists=True)
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    musivum.answer = lambda _: Assigned(OTHER, 5.0)
+    with for_seconds(11.0):
+        await membership.announce()
+    assert musivum.heard[-2:] == [NEWS] * 2
+    assert node.failed == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kinds"),
+    [(NEWS, ["Announce", "Register", "Ready"]), (LOADING, ["Announce", "Register"])],
+    ids=["serving", "loading"],
+)
+async def test_a_musivum_without_a_memory_learns_the_range_that_is_held(
+    autojump_clock: MockClock, said: Announce, kinds: list[str]
+) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    node.layers = OTHER
+    await membership.ready(OTHER)
+    node.said = said
+    musivum.heard.clear()
+    forgot = iter([FORGOT])
+    musivum.answer = lambda _: next(forgot, None)
+    with for_seconds(5.5):
+        await membership.announce()
+    assert musivum.kinds() == kinds
+    again = musivum.heard[1]
+    assert isinstance(again, Register)
+    assert again.wanted == OTHER
+
+
+async def test_another_range_at_registering_again_is_one_to_move_to(
+    autojump_clock: MockClock,
+) -> None:
+    musivum, node = Musivum(), Node(layers=OTHER)
+    membership = a_membership(musivum, node)
+    await membership.join()
+    forgot = iter([FORGOT])
+    musivum.answer = lambda _: next(forgot, None)
+    await membership.ready(OTHER)
+    assert node.assigned == [LAYERS]
+
+
+async def test_a_musivum_that_refuses_what_was_loaded_is_told_once_more_what_is_held(
+    autojump_clock: MockClock,
+) -> None:
+    musivum = Musivum()
+    membership = a_membership(musivum)
+    await membership.join()
+    once = iter([RemoteFailure("refused", "other layers", retry=False)])
+    musivum.answer = lambda _: next(once, None)
+    await membership.ready(LAYERS)
+    assert musivum.kinds() == ["Register", "Ready", "Register", "Ready"]
+
+
+async def test_a_node_that_serves_again_after_draining_says_so(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    node.said = Announce("Draining", 1, 0.0)
+    with for_seconds(5.5):
+        await membership.announce()
+    node.said = NEWS
+    with for_seconds(5.5):
+        await membership.announce()
+    assert musivum.kinds()[2:] == ["Announce", "Ready"]
+
+
+async def test_a_defect_in_the_heartbeat_is_told_and_does_not_end_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    musivum.heard.clear()
+    node.defect = ZeroDivisionError("a defect")
+    with for_seconds(60.0):
+        await membership.run()
+    assert musivum.heard == []
+    assert 3 <= len(node.failed) <= 10, "again and again, and not in a loop without pauses"
+    assert {type(error) for error in node.failed} == {ZeroDivisionError}
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_heartbeat_is_back_after_a_defect(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    await membership.ready(LAYERS)
+    node.defect = ZeroDivisionError("a defect")
+
+    async def mend() -> None:
+        await trio.sleep(5.2)
+        node.defect = None
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mend)
+        with for_seconds(12.0):
+            await membership.run()
+    assert musivum.heard[-1] == NEWS
+    assert len(node.failed) == 1
+
+
+async def test_a_heartbeat_that_was_not_taken_is_told(autojump_clock: MockClock) -> None:
+    musivum, node = Musivum(), Node()
+    membership = a_membership(musivum, node)
+    await membership.join()
+    musivum.answer = lambda _: AWAY
+    with for_seconds(5.5):
+        await membership.announce()
+    assert node.failed == [AWAY]

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tessella.core.errors import ClaimTooSmall, PeerUnreachable, TessellaError
+from tessella.core.errors import ClaimTooSmall, PeerUnreachable, RemoteFailure, TessellaError
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.peers import PeerRow
@@ -53,7 +53,10 @@ class FakeMesh:
     async def ready(self, layers: LayerRange) -> None:
         await self._answer("ready")
 
-    async def run(self, layers: LayerRange) -> None:
+    def changed(self) -> None:
+        self.called.append("changed")
+
+    async def run(self) -> None:
         self.called.append("run")
         await trio.sleep_forever()
 
@@ -69,6 +72,7 @@ class FakeMesh:
 
 
 AWAY = PeerUnreachable("nobody there")
+STANDBY = RemoteFailure("standby", "another one leads", retry=True)
 SWARM_ROW = replace(ROW, peer_id=PeerId("swarm"))
 
 
@@ -77,8 +81,9 @@ async def test_musivum_assigns_the_range() -> None:
     assert await both.join() == LAYERS
 
 
-async def test_a_node_that_insists_starts_while_musivum_is_away() -> None:
-    musivum, swarm = FakeMesh(error=AWAY), FakeMesh()
+@pytest.mark.parametrize("away", [AWAY, STANDBY], ids=["gone", "standing by"])
+async def test_a_node_that_insists_starts_while_musivum_is_away(away: TessellaError) -> None:
+    musivum, swarm = FakeMesh(error=away), FakeMesh()
     both = BothMeshes(musivum, swarm, LayerRange(3, 6))
     assert await both.join() == LayerRange(3, 6)
     await both.ready(LayerRange(3, 6))
@@ -129,8 +134,9 @@ async def test_both_are_kept_up_and_told_goodbye(autojump_clock: MockClock) -> N
     musivum, swarm = FakeMesh(), FakeMesh()
     both = BothMeshes(musivum, swarm, LAYERS)
     with trio.move_on_after(1.0):
-        await both.run(LAYERS)
+        await both.run()
+    both.changed()
     both.report(PeerId("x"), AWAY)
     await both.leave()
-    assert musivum.called == ["run", "report", "leave"]
-    assert swarm.called == ["run", "leave"]
+    assert musivum.called == ["run", "changed", "report", "leave"]
+    assert swarm.called == ["run", "changed", "leave"]

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import trio
 from trio.testing import MockClock
 
 from musivum.app import serve
-from musivum.config import MusivumConfig
+from musivum.store.memory import MemoryStore
+from musivum.testing import QUIET
 from p2p.testing import MemoryNetwork
 from tessella.client import ask_peers, ask_status
 from tessella.core import tensors
@@ -33,6 +35,7 @@ from tessella.core.messages import COMPLETE, Complete, Fail
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.compute import open_compute
 from tessella.engine.weights import open_checkpoint
+from tessella.worker import loading as loading_module
 from tessella.worker import node as node_module
 from tessella.worker.config import WorkerConfig
 from tessella.worker.ground import Ground
@@ -47,7 +50,7 @@ MUSIVUM, NODE = Identity(b"m" * 32), Identity(b"n" * 32)
 def config(toy_weights: Path) -> WorkerConfig:
     nowhere = PeerAddress(MUSIVUM.peer_id, ("/ip4/10.9.9.9/tcp/1",))
     return WorkerConfig(
-        musivum=nowhere,
+        musivum=(nowhere,),
         model=ModelId("toy"),
         weights=toy_weights,
         claim_mb=64,
@@ -61,10 +64,10 @@ def config(toy_weights: Path) -> WorkerConfig:
 @asynccontextmanager
 async def a_musivum(net: MemoryNetwork, **settings: Any) -> AsyncIterator[PeerAddress]:
     """A musivum until the context is left; the same again is one without a memory."""
-    chosen = MusivumConfig(**{"min_vram_mb": 0, "heartbeat_seconds": 5.0, **settings})
+    chosen = replace(QUIET, **{"min_vram_mb": 0, "heartbeat_seconds": 5.0, **settings})
     async with net.host(MUSIVUM) as host, trio.open_nursery() as nursery:
         await nursery.start(
-            lambda task_status: serve(host, chosen, clock=time.time, task_status=task_status)
+            partial(serve, host, MUSIVUM, chosen, store=MemoryStore(), clock=time.time)
         )
         yield host.address
         nursery.cancel_scope.cancel()
@@ -110,7 +113,7 @@ async def test_a_node_that_is_refused_ends_with_one_clear_error(
     net = MemoryNetwork()
     async with a_musivum(net, **settings) as musivum:
         with pytest.raises(RemoteFailure, match=text) as caught:
-            await run(net, replace(config, musivum=musivum, **changes), inline_compute)
+            await run(net, replace(config, musivum=(musivum,), **changes), inline_compute)
         assert caught.value.code == code
         assert exit_code(caught.value) == 1
 
@@ -129,7 +132,7 @@ async def test_a_node_tells_its_life_and_leaves_when_it_is_told_to(
     async with a_musivum(net) as musivum, trio.open_nursery() as nursery:
 
         async def live() -> None:
-            found.extend(await run(net, replace(config, musivum=musivum), inline_compute, stop))
+            found.extend(await run(net, replace(config, musivum=(musivum,)), inline_compute, stop))
 
         nursery.start_soon(live)
         await trio.sleep(1.0)
@@ -157,11 +160,11 @@ async def test_a_node_that_cannot_load_is_not_left_listed(
     def torn(*args: Any, **options: Any) -> None:
         raise BadWeights("model.safetensors is torn")
 
-    monkeypatch.setattr(node_module, "load_shard", torn)
+    monkeypatch.setattr(loading_module, "load_shard", torn)
     net = MemoryNetwork()
     async with a_musivum(net) as musivum, net.host(b"c" * 32) as client:
         with pytest.raises(BadWeights, match="torn"):
-            await run(net, replace(config, musivum=musivum), inline_compute)
+            await run(net, replace(config, musivum=(musivum,)), inline_compute)
         assert await ask_peers(client, musivum) == []
 
 
@@ -183,7 +186,7 @@ async def test_a_node_whose_compute_thread_dies_ends_and_is_not_left_listed(
             with pytest.raises((LocalError, ExceptionGroup)) as caught:
                 async with open_compute() as compute, trio.open_nursery() as nursery:
                     ground = Ground(NODE, host, compute)
-                    chosen = replace(config, musivum=musivum)
+                    chosen = replace(config, musivum=(musivum,))
                     nursery.start_soon(run_node, chosen, ground, trio.Event(), tell)
                     await ready.wait()
                     with pytest.raises(LocalError):
@@ -218,7 +221,7 @@ async def test_while_it_loads_a_node_tells_how_far_it_is(
     inline_compute.stuck = True
     net = MemoryNetwork(latency=0.001)
     async with a_musivum(net) as musivum, trio.open_nursery() as nursery:
-        nursery.start_soon(run, net, replace(config, musivum=musivum), inline_compute)
+        nursery.start_soon(run, net, replace(config, musivum=(musivum,)), inline_compute)
         async with net.host(b"c" * 32) as client:
             await trio.sleep(60.0)
             (row,) = await ask_peers(client, musivum)
@@ -254,7 +257,7 @@ async def test_a_musivum_that_lost_its_memory_lists_a_node_within_two_heartbeats
     net = MemoryNetwork(latency=0.001)
     async with trio.open_nursery() as nursery, net.host(b"c" * 32) as client:
         async with a_musivum(net) as musivum:
-            nursery.start_soon(run, net, replace(config, musivum=musivum), inline_compute)
+            nursery.start_soon(run, net, replace(config, musivum=(musivum,)), inline_compute)
             await trio.sleep(1.0)
         await trio.sleep(20.0)
         async with _the_same(net, musivum):
@@ -269,9 +272,9 @@ async def _the_same(net: MemoryNetwork, address: PeerAddress) -> AsyncIterator[N
     """A musivum again, without a memory, where the first one was."""
     async with net.host(MUSIVUM) as host, trio.open_nursery() as nursery:
         host.address = address
-        chosen = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
+        chosen = replace(QUIET, min_vram_mb=0, heartbeat_seconds=5.0)
         await nursery.start(
-            lambda task_status: serve(host, chosen, clock=time.time, task_status=task_status)
+            partial(serve, host, MUSIVUM, chosen, store=MemoryStore(), clock=time.time)
         )
         yield
         nursery.cancel_scope.cancel()

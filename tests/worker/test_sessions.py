@@ -127,3 +127,17 @@ async def test_a_session_opened_again_is_not_freed_by_the_end_of_the_first(
         assert sessions.leases() == [second.lease]
         second.lease = second.lease.close(End)
     assert sessions.leases() == []
+
+
+async def test_what_is_parked_can_be_forgotten_and_what_lives_is_not_touched(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 40)
+    with sessions.open(a_lease("live"), LAYERS) as live:
+        with sessions.open(a_lease("parked"), LAYERS) as parked:
+            sessions.park(parked, NeighbourLost, 100.0)
+        assert len(sessions.leases()) == 2
+        sessions.forget_parked()
+        assert sessions.leases() == [live.lease]
+        assert (parked.lease.state, parked.cache_bytes) == (State.CLOSED, 0)
+        assert sessions.kv_bytes == live.cache_bytes

@@ -5,7 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
+
+from tessella.worker.membership import Membership
+from tessella.worker.testing import BEAT
 
 OpenMesh = Callable[..., Any]
 
@@ -50,3 +54,26 @@ async def test_what_happened_is_counted_where_it_happened(
         assert status["tokens_sampled"] == (0, 8)[place]
         assert status["step_ms"] > 0
         assert status["status"] == "Healthy"
+
+
+async def test_a_defect_in_the_heartbeat_shows_and_does_not_end_it(
+    open_hub: OpenMesh, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_hub([(0, 6)]) as (mesh, hub):
+        (node,) = mesh.nodes
+        status = await mesh.status(node)
+        assert (status["mesh_errors"], status["last_mesh_error"]) == (0, "")
+
+        async def broken(_: Membership) -> None:
+            raise ZeroDivisionError("a defect")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Membership, "_announce_once", broken)
+            await trio.sleep(4 * BEAT)
+        status = await mesh.status(node)
+        assert 2 <= status["mesh_errors"] <= 4
+        assert status["last_mesh_error"].startswith("internal_error: ")
+        assert "a defect" not in status["last_mesh_error"]
+        said = len(hub.heard)
+        await trio.sleep(4 * BEAT)
+        assert len(hub.heard) - said >= 2

@@ -33,7 +33,7 @@ async def swarm(open_mesh: OpenMesh, claims: list[int], **more: Any) -> AsyncIte
     """Nodes that know nothing but one bootstrap peer."""
     async with open_mesh([]) as mesh:
         config = {
-            "musivum": None,
+            "musivum": (),
             "kademlia": True,
             "bootstrap": (mesh.musivum.address,),
             **more,
@@ -117,7 +117,7 @@ async def test_a_range_that_others_hold_is_shown(
             await mesh.start(
                 LayerRange(2, 4),
                 b"o" * 32,
-                musivum=None,
+                musivum=(),
                 kademlia=True,
                 bootstrap=(mesh.musivum.address,),
             )
@@ -130,8 +130,8 @@ async def test_the_first_node_of_a_swarm_starts_alone_and_is_found_later(
     open_mesh: OpenMesh, autojump_clock: MockClock
 ) -> None:
     async with open_mesh([]) as mesh:
-        first = await mesh.add(3, musivum=None, kademlia=True)
-        await mesh.add(3, musivum=None, kademlia=True, bootstrap=(first.address,))
+        first = await mesh.add(3, musivum=(), kademlia=True)
+        await mesh.add(3, musivum=(), kademlia=True, bootstrap=(first.address,))
         rows = await ask_swarm(mesh.client, [first.address], "toy")
         assert sorted(row.layers.start for row in rows) == [0, 3]
 
@@ -163,4 +163,4 @@ async def test_a_swarm_where_nobody_answers_is_one_clear_error(
 async def test_a_node_that_insists_on_nothing_needs_a_musivum(open_mesh: OpenMesh) -> None:
     async with open_mesh([]) as mesh:
         with pytest.raises(BadConfig, match="layers"):
-            await mesh._run(mesh.nodes, None, {"musivum": None, "kademlia": True}, None)
+            await mesh._run(mesh.nodes, None, {"musivum": (), "kademlia": True}, None)

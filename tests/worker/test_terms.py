@@ -40,7 +40,7 @@ def test_ids_that_are_torn_or_outside_the_vocabulary_are_refused(data: bytes) ->
 def test_terms_are_what_one_stage_sees(
     toy_shard: Shard, an_open: Callable[..., Open], place: int, after: int | None
 ) -> None:
-    served = Served(ModelId("toy"), "contract", 64, toy_shard)
+    served = Served(ModelId("toy"), "contract", 64, 2, toy_shard)
     opened = an_open(PEERS, place)
     terms = read_terms(opened, served, PEERS[place].peer_id, PEERS[place - 1].peer_id)
     assert terms.stage.peer_id == PEERS[place].peer_id
@@ -54,7 +54,7 @@ def test_terms_are_what_one_stage_sees(
 def test_a_session_in_another_element_type_is_refused_and_no_lie(
     toy_shard: Shard, an_open: Callable[..., Open], dtype: str
 ) -> None:
-    served = Served(ModelId("toy"), "contract", 64, toy_shard)
+    served = Served(ModelId("toy"), "contract", 64, 2, toy_shard)
     changes: dict[str, Any] = {"dtype": dtype}
     with pytest.raises(Refused, match=f"no element type '{dtype[:20]}'"):
         read_terms(an_open(PEERS, 1, **changes), served, PEERS[1].peer_id, PEERS[0].peer_id)

@@ -8,8 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.config import MusivumConfig
-from musivum.testing import a_registration, clock, running
+from musivum.testing import QUIET, a_registration, clock, running
 from p2p.streams import FrameStream
 from p2p.testing import MemoryNetwork
 from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
@@ -19,7 +18,7 @@ from tessella.core.messages import TRACKER, Accepted, Announce, AskPeers, Assign
 from tessella.worker.tracker import Tracker
 
 SEED = b"m" * 32
-CONFIG = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
+CONFIG = replace(QUIET, min_vram_mb=0, heartbeat_seconds=5.0, dial_back=False)
 NEWS = Announce("Healthy", 0, 0.0)
 
 
@@ -29,7 +28,7 @@ async def a_tracker(net: MemoryNetwork) -> AsyncIterator[Tracker]:
     async with net.host(identity) as host:
         musivum = next(iter(net.hosts.values())).address
         # musivum's helpers have a clock of their own, and what nodes sign is compared with it.
-        yield Tracker(host, identity, musivum, clock)
+        yield Tracker(host, identity, [musivum], clock)
 
 
 async def test_calls_are_signed_and_answered_on_one_stream(autojump_clock: MockClock) -> None:

@@ -48,7 +48,7 @@ const DER_PREFIX = Buffer.from('302a300506032b6570032100', 'hex')
 const PURPOSE = Buffer.from('tessella node record v1\0')
 const RECORD_FIELDS = [
   'peer_id', 'model', 'contract', 'layers', 'total_layers', 'status', 'addrs', 'device', 'dtype',
-  'queue_depth', 'step_ms', 'sequence', 'made_at', 'life'
+  'queue_depth', 'step_ms', 'api_url', 'canary', 'sequence', 'made_at', 'life'
 ]
 
 // What each step may take, and how long to look for a node that has only come up, in ms.
@@ -171,6 +171,8 @@ async function makeRecord (node, privateKey, model) {
     dtype: 'f16',
     queue_depth: 1,
     step_ms: 2.5,
+    api_url: '',
+    canary: false,
     sequence: now,
     made_at: now / 1000,
     life: 60

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from musivum.app import serve
-from musivum.config import MusivumConfig
+from musivum.store.memory import MemoryStore
+from musivum.testing import QUIET
 from p2p.host import Libp2pHost, open_host
 from tessella.client import complete
 from tessella.core.addresses import PeerAddress
@@ -52,14 +54,15 @@ class ToyMesh:
 @asynccontextmanager
 async def toy_mesh(weights: Path, nodes: int) -> AsyncIterator[ToyMesh]:
     """A musivum and nodes in this process, over loopback TCP, until the context is left."""
+    ours = Identity(b"m" * 32)
     async with (
-        open_host(Identity(b"m" * 32), listen=[LOOPBACK]) as musivum,
+        open_host(ours, listen=[LOOPBACK]) as musivum,
         open_host(Identity(b"c" * 32), listen=[]) as client,
         trio.open_nursery() as nursery,
     ):
-        settings = MusivumConfig(min_vram_mb=0, heartbeat_seconds=5.0)
+        settings = replace(QUIET, min_vram_mb=0, heartbeat_seconds=5.0)
         await nursery.start(
-            lambda task_status: serve(musivum, settings, clock=time.time, task_status=task_status)
+            partial(serve, musivum, ours, settings, store=MemoryStore(), clock=time.time)
         )
         mesh = ToyMesh(client)
         for number in range(nodes):
@@ -73,7 +76,7 @@ async def toy_mesh(weights: Path, nodes: int) -> AsyncIterator[ToyMesh]:
 def _config(musivum: PeerAddress, weights: Path, number: int, nodes: int) -> WorkerConfig:
     share = SHAPE.layers // nodes
     return WorkerConfig(
-        musivum=musivum,
+        musivum=(musivum,),
         model=MODEL,
         weights=weights,
         claim_mb=64,

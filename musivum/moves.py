@@ -1,0 +1,177 @@
+"""Moving running nodes to other ranges: one at a time in each model, and never through a gap.
+
+An operator asks for it, or layers are served by nobody for a while. What is moved, and whether,
+is `core.resplit`'s to say; here it is done, told to the node, and taken back if the node does not
+begin with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+import trio
+
+from musivum.node import Node
+from musivum.orchestrator import Orchestrator
+from musivum.roster import Group, Roster
+from tessella.core.errors import StoreUnavailable, TessellaError
+from tessella.core.ids import PeerId
+from tessella.core.layers import LayerRange
+from tessella.core.peers import NodeStatus
+from tessella.core.plan import Holding, MemoryTerms
+from tessella.core.resplit import Move, next_move
+
+logger = logging.getLogger(__name__)
+
+# A node may let its sessions finish before it begins: half a minute, and some heartbeats.
+PATIENCE_SECONDS = 120.0
+# One that did not begin is passed over for as long, so that it does not keep others from moving.
+PASSED_OVER_SECONDS = 600.0
+TICK_SECONDS = 1.0
+
+Push = Callable[[PeerId, LayerRange], Awaitable[None]]
+"""Tells a node its range. Raises a TessellaError if it could not be told."""
+
+
+class Moves:
+    """What is being moved. Start `run` once."""
+
+    def __init__(
+        self, roster: Roster, orchestrator: Orchestrator, push: Push, *, heal_seconds: float
+    ) -> None:
+        self._roster = roster
+        self._orchestrator = orchestrator
+        self._push = push
+        self._heal_seconds = heal_seconds
+        self._began: dict[PeerId, float] = {}
+        self._holes_since: dict[Group, float] = {}
+        self._wanted: set[Group] = set()
+        # The listing for which nothing was worth it: of thousands of nodes that took a while.
+        self._idle_at: dict[Group, int] = {}
+        self._passed_over: dict[PeerId, float] = {}
+
+    async def rebalance(self) -> list[Move]:
+        """Begin with the next move of each model, and go on with it until none is worth it.
+
+        Gives the moves that were begun. Raises StoreUnavailable.
+        """
+        groups = set(self._roster.groups())
+        # What nodes measure is no part of the listing, and an operator asks because of that.
+        self._idle_at.clear()
+        begun = await self._begin(groups)
+        self._wanted = groups
+        return begun
+
+    async def run(self) -> NoReturn:
+        """Go on with what was begun, and close holes, until cancelled."""
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            try:
+                await self.tick(trio.current_time())
+            except StoreUnavailable as exc:
+                logger.info("nothing is moved for now: %s", exc)
+
+    async def tick(self, now: float) -> None:
+        """What there is to do by now. Raises StoreUnavailable."""
+        await self._take_back(now)
+        groups = set(self._roster.groups())
+        self._idle_at = {group: self._idle_at[group] for group in self._idle_at if group in groups}
+        await self._begin((self._wanted & groups) | self._broken(groups, now))
+        # Whatever was worth it has been begun: where nothing is under way, nothing is left.
+        self._wanted = {group for group in self._wanted if self._is_moving(group)}
+
+    def _broken(self, groups: set[Group], now: float) -> set[Group]:
+        """Models with layers that nobody holds, for longer than a node takes to come back."""
+        if not self._heal_seconds:
+            return set()
+        without = {group for group in groups if self._roster.reservations(group).gaps}
+        since = {group: self._holes_since.get(group, now) for group in without}
+        self._holes_since = since
+        return {group for group in without if now - since[group] >= self._heal_seconds}
+
+    def _is_moving(self, group: Group) -> bool:
+        nodes = self._roster.members(group)
+        return any(node.target or node.status is NodeStatus.PENDING_LOAD for node in nodes)
+
+    async def _begin(self, groups: set[Group]) -> list[Move]:
+        begun = []
+        for group in sorted(groups):
+            move = self._next(group)
+            if move is not None:
+                await self._start(move)
+                begun.append(move)
+        return begun
+
+    def _next(self, group: Group) -> Move | None:
+        nodes = self._roster.members(group)
+        # While one was told, all nodes of the next model may have left.
+        if not nodes or self._idle_at.get(group) == self._roster.version:
+            return None
+        move = next_move(_terms(nodes), self._held(group))
+        if move is None:
+            self._idle_at[group] = self._roster.version
+        return move
+
+    def _held(self, group: Group) -> list[Holding]:
+        """What the nodes of a model hold; those that are passed over with no claim to move."""
+        return [
+            replace(one, claim_mb=0) if one.peer_id in self._passed_over else one
+            for one in self._roster.holdings(group)
+        ]
+
+    async def _start(self, move: Move) -> None:
+        logger.info(
+            "moving: %s: layers %s to %s: %s", move.peer_id, move.old, move.new, move.reason
+        )
+        try:
+            await self._orchestrator.move(move.peer_id, move.new)
+        except StoreUnavailable:
+            # What is not kept is not wanted either.
+            node = self._roster.find(move.peer_id)
+            if node is not None:
+                self._roster.move(node.peer_id, node.row.layers)
+            raise
+        self._began[move.peer_id] = trio.current_time()
+        try:
+            await self._push(move.peer_id, move.new)
+        except TessellaError as exc:
+            logger.info("not told, waits for its heartbeat: %s: %s", move.peer_id, exc)
+
+    async def _take_back(self, now: float) -> None:
+        """Nodes that do not begin keep what they have, and nobody waits for them any longer."""
+        if any(until <= now for until in self._passed_over.values()):
+            self._passed_over = {who: at for who, at in self._passed_over.items() if at > now}
+            self._idle_at.clear()
+        moving = [node for node in self._roster.nodes() if node.target is not None]
+        # One that was begun before a restart begins anew.
+        self._began = {node.peer_id: self._began.get(node.peer_id, now) for node in moving}
+        for node in moving:
+            if now - self._began[node.peer_id] > PATIENCE_SECONDS:
+                await self._give_up(node.peer_id, now)
+
+    async def _give_up(self, peer_id: PeerId, now: float) -> None:
+        node = self._roster.find(peer_id)
+        # While another was given up, it may have begun, or left.
+        if node is None or node.target is None:
+            return
+        logger.info("move taken back: %s did not begin", peer_id)
+        if node.status is not NodeStatus.OFFLINE:
+            self._passed_over[peer_id] = now + PASSED_OVER_SECONDS
+        # What is listed is as before, but not what is promised.
+        self._idle_at.clear()
+        await self._orchestrator.move(peer_id, node.row.layers)
+
+
+def _terms(nodes: Sequence[Node]) -> MemoryTerms:
+    """The prices of a model: of each the highest of any node, so that no claim is overdrawn."""
+    prices = {node.terms for node in nodes}
+    return replace(
+        nodes[0].terms,
+        weights_per_layer_mb=max(terms.weights_per_layer_mb for terms in prices),
+        kv_per_layer_mb=max(terms.kv_per_layer_mb for terms in prices),
+        embedding_mb=max(terms.embedding_mb for terms in prices),
+        head_mb=max(terms.head_mb for terms in prices),
+    )

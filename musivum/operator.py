@@ -1,0 +1,103 @@
+"""What only the operator may have done, and the token that proves who that is."""
+
+from __future__ import annotations
+
+import hmac
+from collections import deque
+from dataclasses import asdict
+
+from musivum.bodies import (
+    MoveBody,
+    NoArguments,
+    PublishBody,
+    Published,
+    Rebalanced,
+    ReputationArguments,
+    ReputationBody,
+)
+from musivum.books import Books
+from musivum.moves import Moves
+from musivum.pages import span
+from musivum.reputation import score
+from musivum.store import PutManifest, SavedManifest, SavedReputation
+from tessella.core.errors import AdminOnly, BadManifest, BadRequest, TooManyRequests
+from tessella.core.ids import PeerId
+from tessella.core.manifest import MAX_MANIFEST_BYTES, encode_manifest, read_manifest
+
+# 256 bits cannot be guessed; the limit keeps logs short and an operator with an old token sane.
+MAX_FAILURES = 5
+FAILURE_WINDOW = 60.0
+MAX_REMEMBERED = 4096
+
+
+class AdminGate:
+    """Compares tokens in constant time, and stops whoever tries many."""
+
+    def __init__(self, token: str) -> None:
+        """An empty token lets nobody in."""
+        self._token = token.encode()
+        self._failures: dict[str, deque[float]] = {}
+
+    def check(self, token: str, source: str, now: float) -> None:
+        """Raises AdminOnly for another token, TooManyRequests for a source that failed often.
+
+        `source` is an address or a peer id; `now` is seconds of any clock.
+        """
+        failures = self._failures.get(source, deque(maxlen=MAX_FAILURES))
+        if len(failures) == MAX_FAILURES and failures[0] > now - FAILURE_WINDOW:
+            raise TooManyRequests(f"{MAX_FAILURES} wrong tokens in {FAILURE_WINDOW:g} s")
+        if self._token and hmac.compare_digest(token.encode(), self._token):
+            return
+        self._failures.pop(source, None)
+        while len(self._failures) >= MAX_REMEMBERED:
+            del self._failures[next(iter(self._failures))]
+        failures.append(now)
+        self._failures[source] = failures
+        raise AdminOnly("this is the operator's: it takes the admin token")
+
+
+class Operator:
+    """The orders of an operator."""
+
+    def __init__(self, books: Books, moves: Moves) -> None:
+        self._books = books
+        self._moves = moves
+
+    async def rebalance(self, _: NoArguments) -> Rebalanced:
+        """Begin to move nodes where that is worth it. Raises StoreUnavailable."""
+        begun = await self._moves.rebalance()
+        return Rebalanced(
+            moves=[
+                MoveBody(
+                    peer_id=move.peer_id, old=span(move.old), new=span(move.new), reason=move.reason
+                )
+                for move in begun
+            ]
+        )
+
+    async def publish(self, asked: PublishBody) -> Published:
+        """Bind a model to a manifest. Raises BadManifest, TooManyRequests, StoreUnavailable."""
+        manifest = read_manifest(asked.model_dump(exclude_none=True))
+        self._books.manifests.check_room(manifest.model)
+        document = encode_manifest(manifest)
+        if len(document) > MAX_MANIFEST_BYTES:
+            # It may have come in fewer bytes than it is kept in; what is kept has to be readable.
+            raise BadManifest(f"a manifest of {len(document)} bytes, over {MAX_MANIFEST_BYTES}")
+        now = self._books.clocks.wall()
+        saved = SavedManifest(model=manifest.model, document=document, published_at=now)
+        await self._books.store.save(PutManifest(saved))
+        self._books.manifests.publish(manifest)
+        return Published(model_id=manifest.model, contract=manifest.contract)
+
+    async def reputation(self, asked: ReputationArguments) -> list[ReputationBody]:
+        """The counters of one peer, or of all. Raises BadRequest for neither."""
+        known = self._books.reputations
+        if asked.all:
+            return [_reputation(each) for each in known.all()]
+        if asked.peer_id is None:
+            raise BadRequest("query: peer_id=PEER, or all=true")
+        return [_reputation(known.of(PeerId(asked.peer_id)))]
+
+
+def _reputation(known: SavedReputation) -> ReputationBody:
+    return ReputationBody(score=round(score(known), 4), **asdict(known))

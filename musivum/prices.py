@@ -1,0 +1,82 @@
+"""What a model would cost a node, where the asker did not say everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from musivum.bodies import PriceArguments
+from musivum.config import MusivumConfig
+from musivum.manifests import Manifests
+from musivum.node import Node
+from musivum.roster import Roster
+from tessella.core.formats import KvFormat, WeightFormat
+from tessella.core.ids import ModelId
+from tessella.core.manifest import Manifest
+from tessella.core.peers import NodeStatus
+from tessella.core.plan import MemoryTerms, terms_of
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Prices, and what they are for."""
+
+    terms: MemoryTerms
+    contract: str
+    device: str
+    weights: WeightFormat
+    kv: KvFormat
+    context: int
+    slots: int
+
+
+def price(
+    asked: PriceArguments, manifests: Manifests, roster: Roster, config: MusivumConfig
+) -> Price:
+    """The prices of a model as asked; what was left out is as a node on that device serves it,
+    then as this mesh is configured.
+
+    Raises UnknownManifest.
+    """
+    model = ModelId(asked.model_id)
+    manifest = manifests.of(model).manifest
+    nodes = [node for node in roster.nodes(model) if _serves(node, manifest)]
+    alike = next((node for node in nodes if asked.device in (None, node.row.device)), None)
+    device = asked.device or (alike.row.device if alike else "cpu")
+    if asked.dtype is not None:
+        weights = WeightFormat.parse(asked.dtype)
+    elif alike is not None:
+        weights = WeightFormat.of(alike.wish.dtype)
+    else:
+        weights = WeightFormat.F32 if device == "cpu" else WeightFormat.F16
+    wish = alike.wish if alike else None
+    context = asked.context_size or (wish.context if wish else config.context_size)
+    slots = asked.parallel_slots or (wish.slots if wish else config.parallel_slots)
+    served = wish.kv.value if wish else config.kv_cache_type
+    kv = _kv(asked.kv_cache_type or served, weights)
+    terms = terms_of(
+        manifest.shape,
+        weights,
+        context=min(context, manifest.shape.context),
+        slots=slots,
+        kv=kv,
+        usable_vram_pct=config.usable_vram_pct,
+        min_vram_mb=config.least_claim_mb,
+    )
+    return Price(
+        terms, manifest.contract, device, weights, kv, min(context, manifest.shape.context), slots
+    )
+
+
+def _serves(node: Node, manifest: Manifest) -> bool:
+    """Whether the node is one of this model, and not of another that has its name."""
+    return node.row.contract == manifest.contract and node.status is not NodeStatus.OFFLINE
+
+
+def _kv(word: str, weights: WeightFormat) -> KvFormat:
+    """The type that is asked for; else the serving type, 16 bits where weights are in blocks."""
+    if word:
+        return KvFormat.parse(word)
+    return KvFormat(weights.value) if weights.value in _SERVED else KvFormat.F16
+
+
+_SERVED = {"f32", "f16", "bf16"}

@@ -1,0 +1,119 @@
+"""The names under which musivum answers: the paths of its HTTP routes, the same over libp2p."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from musivum import bodies
+from musivum.operator import Operator
+from musivum.pages import Pages
+from tessella.core.errors import BadRequest, Refused, UnknownRoute
+from tessella.core.frames import KIB, MAX_LIST_FRAME
+from tessella.web.errors import RealJson
+
+# What stands around a document in its frame takes the rest.
+MAX_DOCUMENT = MAX_LIST_FRAME - KIB
+
+A = TypeVar("A", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[A]):
+    """One question: what it takes, and what answers it."""
+
+    path: str
+    takes: type[A]
+    gives: Any
+    answer: Callable[[Any, A], Any]
+    """A method of whoever answers, with its arguments. An operator's is awaited."""
+    method: str = "GET"
+    refusals: tuple[int, ...] = ()
+    """The statuses of its own errors."""
+
+
+def read_arguments(question: Question[A], data: bytes) -> A:
+    """The arguments in a JSON object. Raises BadRequest that names the field."""
+    try:
+        plain = json.loads(data or b"{}")
+        return question.takes.model_validate(plain)
+    except (ValueError, RecursionError) as exc:
+        raise BadRequest(_named(exc)) from None
+
+
+def _named(error: ValueError | RecursionError) -> str:
+    if not isinstance(error, ValidationError):
+        return "arguments that are not JSON"
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'arguments'}: {first['msg']}"
+
+
+def find(questions: Mapping[str, Question[Any]], path: str) -> Question[Any]:
+    """The question of a name. Raises UnknownRoute."""
+    if path not in questions:
+        raise UnknownRoute(f"nothing is answered under {path[:200]!r}")
+    return questions[path]
+
+
+def dump(question: Question[Any], answer: object) -> bytes:
+    """An answer as the JSON that the HTTP door gives. Raises Refused where no frame holds it."""
+    data = RealJson(TypeAdapter[Any](question.gives).dump_python(answer, mode="json")).body
+    if len(data) > MAX_DOCUMENT:
+        raise Refused(
+            f"{question.path}: an answer of {len(data)} bytes, over {MAX_DOCUMENT}: ask for one "
+            "model, or over HTTP"
+        )
+    return bytes(data)
+
+
+def _table(*questions: Question[Any]) -> dict[str, Question[Any]]:
+    return {question.path: question for question in questions}
+
+
+PUBLIC = _table(
+    Question("/peers", bodies.OfAnyModel, list[bodies.PeerBody], Pages.peers),
+    Question("/api/network/models", bodies.NoArguments, list[bodies.NetworkModel], Pages.models),
+    Question("/workers", bodies.OfAnyModel, list[bodies.WorkerBody], Pages.workers),
+    Question("/model_health", bodies.PriceArguments, bodies.ModelHealth, Pages.model_health),
+    Question(
+        "/api/v1/assignment",
+        bodies.AssignmentArguments,
+        bodies.Preview,
+        Pages.assignment,
+        refusals=(404, 409),
+    ),
+    Question("/api/v1/chain", bodies.OfModel, bodies.ChainBody, Pages.chain, refusals=(404, 503)),
+    Question(
+        "/weights/manifest", bodies.OfModel, bodies.ManifestBody, Pages.manifest, refusals=(404,)
+    ),
+    Question("/weights/manifests", bodies.NoArguments, list[bodies.ManifestBody], Pages.manifests),
+    Question("/p2p_id", bodies.NoArguments, bodies.P2pId, Pages.p2p_id),
+)
+OPERATOR = _table(
+    Question(
+        "/rebalance",
+        bodies.NoArguments,
+        bodies.Rebalanced,
+        Operator.rebalance,
+        method="POST",
+        refusals=(503,),
+    ),
+    Question(
+        "/weights/manifest",
+        bodies.PublishBody,
+        bodies.Published,
+        Operator.publish,
+        method="POST",
+        refusals=(503,),
+    ),
+    Question(
+        "/reputation",
+        bodies.ReputationArguments,
+        list[bodies.ReputationBody],
+        Operator.reputation,
+    ),
+)

@@ -1,0 +1,208 @@
+"""What a node signs: the write path. A body becomes the message that libp2p carries.
+
+The signature is in the headers (see `core.signed_request`), over the body as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from fastapi import FastAPI, Request, Security
+from fastapi.security import APIKeyHeader
+from starlette.datastructures import Headers
+
+from musivum.admission import Admission, SignedCall
+from musivum.bodies import (
+    AcceptedBody,
+    AnnounceBody,
+    DeregisterBody,
+    ReadyBody,
+    RegisterBody,
+    Registered,
+    ReportBody,
+    Span,
+)
+from musivum.pages import assigned
+from musivum.routes.public import Nothing
+from musivum.tracker import Rooms
+from tessella.core.errors import BadManifest, BadRequest, BadSignature, NotAuthorized
+from tessella.core.identity import SIGNATURE_BYTES, public_key_of
+from tessella.core.ids import ModelId, PeerId
+from tessella.core.layers import LayerRange
+from tessella.core.messages import Accepted, Announce, Assigned, Register, ReportFailure
+from tessella.core.signed_request import (
+    CREATED,
+    HEADERS,
+    MAX_NONCE_CHARS,
+    MAX_PEER_CHARS,
+    MIN_NONCE_CHARS,
+    NONCE,
+    PEER,
+    PURPOSE_HTTP,
+    SIGNATURE,
+    query_of,
+    read_proof,
+    signed_text,
+)
+from tessella.core.signed_request import Request as SignedRequest
+from tessella.web.errors import answers
+
+REFUSED = (401, 403, 413, 429)
+_SIGNATURE = APIKeyHeader(
+    name="Tessella-Signature",
+    scheme_name="Signature",
+    description="128 hex digits: Ed25519 by the key of Tessella-Peer, over the whole request.",
+    auto_error=False,
+)
+# What the signature is read with. They are not FastAPI's to check: who is not let in hears that
+# before anything else.
+_BESIDE: list[dict[str, Any]] = [
+    {
+        "name": name,
+        "in": "header",
+        "required": True,
+        "description": text,
+        "schema": {"type": "string", "pattern": pattern},
+    }
+    for name, pattern, text in (
+        ("Tessella-Peer", f"^[0-9A-Za-z]{{1,{MAX_PEER_CHARS}}}$", "Who calls, by peer id."),
+        ("Tessella-Created", r"^[0-9]{1,10}(\.[0-9]{1,3})?$", "When, in seconds since 1970."),
+        (
+            "Tessella-Nonce",
+            f"^([0-9a-f]{{2}}){{{MIN_NONCE_CHARS // 2},{MAX_NONCE_CHARS // 2}}}$",
+            "Used once.",
+        ),
+    )
+]
+
+
+def add_signed_routes(app: FastAPI, rooms: Rooms) -> None:
+    """The routes of nodes."""
+    room = rooms.orchestrator
+
+    @app.post("/register", **_documented("register", *REFUSED, 409, 503))
+    async def register(request: Request, body: RegisterBody, _: Nothing) -> Registered:
+        """Join with a claim: this is where the layer split is computed."""
+        rooms.admission.check_policy(PeerId(body.peer_id))
+        _check_identity(body, request.headers)
+        peer_id = await _admitted(request, rooms)
+        given = await room.register(peer_id, _register(body))
+        return Registered(
+            assignment=assigned(body.model_id, given.layers),
+            heartbeat_seconds=given.heartbeat_seconds,
+            peers=rooms.pages.next_hops(ModelId(body.model_id), given.layers),
+        )
+
+    @app.post("/announce", **_documented("announce", *REFUSED, 404))
+    async def announce(request: Request, body: AnnounceBody, _: Nothing) -> AcceptedBody:
+        """A heartbeat: liveness, queue depth, health, progress of a load."""
+        peer_id = await _admitted(request, rooms)
+        said = body.model_dump(exclude={"role"})
+        return _accepted(rooms, peer_id, room.announce(peer_id, Announce(**said)))
+
+    @app.post("/ready", **_documented("ready", *REFUSED, 404, 409, 503))
+    async def ready(request: Request, body: ReadyBody, _: Nothing) -> AcceptedBody:
+        """Shards loaded: I serve now."""
+        peer_id = await _admitted(request, rooms)
+        await room.ready(peer_id, _range(body.layers))
+        return AcceptedBody()
+
+    @app.post("/deregister", **_documented("deregister", *REFUSED, 503))
+    async def deregister(request: Request, body: DeregisterBody, _: Nothing) -> AcceptedBody:
+        """Leave cleanly."""
+        await room.deregister(await _admitted(request, rooms))
+        return AcceptedBody()
+
+    @app.post("/report_failure", **_documented("report_failure", *REFUSED, 404, 409))
+    async def report_failure(request: Request, body: ReportBody, _: Nothing) -> AcceptedBody:
+        """A peer that failed, so that it is looked at."""
+        peer_id = await _admitted(request, rooms)
+        room.report_failure(peer_id, ReportFailure(PeerId(body.peer_id), body.code))
+        return AcceptedBody()
+
+
+def _documented(name: str, *statuses: int) -> dict[str, Any]:
+    return {
+        "operation_id": name,
+        "summary": f"/{name}",
+        "responses": answers(*statuses),
+        "dependencies": [Security(_SIGNATURE)],
+        "openapi_extra": {"parameters": _BESIDE},
+    }
+
+
+async def _admitted(request: Request, rooms: Rooms) -> PeerId:
+    """Who calls, once everything in `admission` held."""
+    _check_signed(request.headers, rooms.admission)
+    proof = read_proof(request.headers)
+    asked = SignedRequest(
+        method=request.method,
+        path=request.url.path,
+        query=query_of(request.query_params.multi_items()),
+        body=await request.body(),
+        audience=rooms.pages.ourselves,
+    )
+    created, nonce = request.headers[CREATED], request.headers[NONCE]
+    call = SignedCall(
+        peer_id=proof.peer_id,
+        created=proof.created,
+        nonce=proof.nonce,
+        purpose=PURPOSE_HTTP,
+        payload=signed_text(asked, proof.peer_id, created, nonce),
+        signature=proof.signature,
+    )
+    rooms.admission.admit(call, rooms.books.clocks.wall(), overheard=True)
+    return proof.peer_id
+
+
+def _check_signed(headers: Headers, admission: Admission) -> None:
+    missing = [name for name in HEADERS if name not in headers]
+    if missing and PEER not in missing:
+        admission.check_policy(PeerId(headers[PEER]))
+    if missing:
+        raise BadSignature(f"not signed: header {missing[0]} is missing")
+    if not re.fullmatch(f"[0-9a-f]{{{2 * SIGNATURE_BYTES}}}", headers[SIGNATURE]):
+        raise BadSignature(f"header {SIGNATURE}: {2 * SIGNATURE_BYTES} hex digits")
+
+
+def _check_identity(body: RegisterBody, headers: Headers) -> None:
+    caller = headers.get(PEER, body.peer_id)
+    if caller != body.peer_id:
+        raise NotAuthorized(f"a registration of {body.peer_id} in a call of {caller}")
+    if public_key_of(body.peer_id).hex() != body.public_key:
+        raise BadSignature(f"public_key is not the key of {body.peer_id}")
+
+
+def _register(body: RegisterBody) -> Register:
+    if body.shape.get("layers") != body.total_layers:
+        raise BadManifest(f"total_layers = {body.total_layers}: the shape says otherwise")
+    return Register(
+        model=ModelId(body.model_id),
+        contract=body.contract,
+        shape=json.dumps(body.shape).encode(),
+        addrs=tuple(body.p2p_addrs),
+        claim_mb=body.vram_mb,
+        device=body.device,
+        dtype=body.dtype,
+        context=body.context_size,
+        slots=body.parallel_slots,
+        kv=body.kv_cache_type or body.dtype,
+        api_url=body.api_addr,
+        wanted=None if body.layers is None else _range(body.layers),
+    )
+
+
+def _range(layers: Span) -> LayerRange:
+    try:
+        return LayerRange(*layers)
+    except ValueError as exc:
+        raise BadRequest(f"layers: {exc}") from None
+
+
+def _accepted(rooms: Rooms, peer_id: PeerId, answer: Accepted | Assigned) -> AcceptedBody:
+    if isinstance(answer, Accepted):
+        return AcceptedBody()
+    model = rooms.books.roster.node(peer_id).row.model
+    return AcceptedBody(assignment=assigned(model, answer.layers))

@@ -1,0 +1,32 @@
+"""What an operator set, read from where it was set: flag > environment > file > default.
+
+kinds     what a value may be, in TOML and in text
+sources   the fold of all sources to one `MusivumConfig`
+token     the operator's token
+"""
+
+from __future__ import annotations
+
+from musivum.settings.kinds import listen_addr
+from musivum.settings.sources import (
+    FILE_NAME,
+    FLAGS,
+    Settings,
+    load_settings,
+    read_settings,
+    variable_of,
+)
+from musivum.settings.token import TOKEN_VARIABLE, admin_token, find_token
+
+__all__ = [
+    "FILE_NAME",
+    "FLAGS",
+    "TOKEN_VARIABLE",
+    "Settings",
+    "admin_token",
+    "find_token",
+    "listen_addr",
+    "load_settings",
+    "read_settings",
+    "variable_of",
+]

@@ -1,0 +1,64 @@
+"""The model that a node serves, as its operator chose it: one set of files, however it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2p.peers import Host
+from tessella.core.contracts import contract_of
+from tessella.core.messages import Register
+from tessella.core.shape_json import encode_shape
+from tessella.core.shapes import DType
+from tessella.engine.checkpoint import Checkpoint
+from tessella.engine.device import Device, pick_device, serving_dtype
+from tessella.engine.shard import Shard
+from tessella.worker.config import WorkerConfig
+from tessella.worker.terms import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What all shards of a node have in common. The checkpoint is the caller's, to close."""
+
+    config: WorkerConfig
+    checkpoint: Checkpoint
+    device: Device
+    dtype: DType
+
+    @classmethod
+    def of(cls, config: WorkerConfig, checkpoint: Checkpoint) -> Model:
+        """The model on the device and in the element type that the operator asks for."""
+        device = pick_device(config.device)
+        stored = (info.stored for info in checkpoint.tensors.values())
+        return cls(config, checkpoint, device, config.dtype or serving_dtype(device, stored))
+
+    @property
+    def context(self) -> int:
+        """Positions that one session may hold."""
+        return min(self.config.context, self.checkpoint.shape.context)
+
+    def registration(self, host: Host) -> Register:
+        """What a node of this model joins with."""
+        return Register(
+            model=self.config.model,
+            contract=contract_of(self.checkpoint.shape),
+            shape=encode_shape(self.checkpoint.shape),
+            addrs=host.address.addrs,
+            claim_mb=self.config.claim_mb,
+            device=self.device.value,
+            dtype=self.dtype.value,
+            context=self.context,
+            slots=self.config.slots,
+            kv=self.dtype.value,
+            wanted=self.config.layers,
+        )
+
+    def served(self, shard: Shard) -> Served:
+        """What a node with this shard serves."""
+        return Served(
+            model=self.config.model,
+            contract=contract_of(self.checkpoint.shape),
+            context=self.context,
+            slots=self.config.slots,
+            shard=shard,
+        )

@@ -1,0 +1,149 @@
+"""The life of a node's shards, one after another: load, serve, drain, free, and the next.
+
+    PendingLoad   the range is being loaded; another assignment begins another load at once
+    Healthy       it serves, and is listed, until another range is wanted
+    Draining      no session begins; those that live may finish, and are ended when time is up
+
+What the node says of itself at any moment is what it holds then.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import trio
+
+from tessella.core.errors import LocalError
+from tessella.core.layers import LayerRange
+from tessella.core.peers import NodeStatus
+from tessella.engine.shard import Shard
+from tessella.worker.assignment import Assignment
+from tessella.worker.loading import Loader
+from tessella.worker.mesh import Mesh
+from tessella.worker.serving import Serving
+from tessella.worker.state import Loaded
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[dict[str, Any]], None]
+"""Takes an event of the node's life: `{"event": "assigned" | "loading" | "ready", …}`.
+
+They come again, in this order, with every range that follows.
+"""
+
+EXPIRE_SECONDS = 1.0
+# What still holds a shard is an error on its way to a peer: as long as that may take to be sent
+# and the stream to be closed. How often to look: the collector stops everything for a while.
+FREE_SECONDS, FREE_LOOK_SECONDS = 12.0, 0.5
+
+
+class Shards:
+    """At most one shard at a time. Start `run` once, after joining."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        assignment: Assignment,
+        serving: Serving,
+        mesh: Mesh,
+        *,
+        drain_seconds: float,
+        tell: Tell,
+    ) -> None:
+        """`drain_seconds` is what live sessions have to finish in when the range changes."""
+        self._loader = loader
+        self._assignment = assignment
+        self._serving = serving
+        self._state = serving.state
+        self._mesh = mesh
+        self._drain_seconds = drain_seconds
+        self._tell = tell
+
+    async def run(self) -> NoReturn:
+        """Hold what is assigned, until cancelled. Raises what loading and `Mesh.ready` raise."""
+        while True:
+            await self._hold(self._assignment.layers)
+
+    async def _hold(self, layers: LayerRange) -> None:
+        """One range, from the load until nothing of it is left."""
+        with self._assignment.while_wanted(layers):
+            await self._load(layers)
+        if self._state.loaded is None:
+            # What was read of it is left in cycles, of frames and of what they raised.
+            gc.collect()
+        while self._state.loaded is not None:
+            with self._assignment.while_wanted(layers):
+                await self._serve(layers)
+            await self._drain(layers)
+
+    async def _load(self, layers: LayerRange) -> None:
+        load = self._state.begin_load(layers, trio.current_time())
+        self._mesh.changed()
+        self._tell({"event": "assigned", "layer_range": [layers.start, layers.stop]})
+
+        def note(loaded: int, total: int) -> None:
+            # The last words of a load that was given up come late.
+            if self._state.load is load:
+                load.loaded_bytes, load.total_bytes = loaded, total
+                self._tell({"event": "loading", "loaded_bytes": loaded, "total_bytes": total})
+
+        self._state.loaded = await self._loader.load(layers, note)
+
+    async def _serve(self, layers: LayerRange) -> None:
+        # What is not wanted any more is not said to be served, not even for a moment.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._state.status, self._state.moving_to = NodeStatus.HEALTHY, None
+        await self._mesh.ready(layers)
+        self._tell(self._ready())
+        await trio.sleep_forever()
+
+    def _ready(self) -> dict[str, Any]:
+        ourselves = self._loaded.entry.host.address
+        return {"event": "ready", "peer_id": ourselves.peer_id, "addrs": list(ourselves.full())}
+
+    async def _drain(self, layers: LayerRange) -> None:
+        """Free the shard, unless its range is wanted again before a session was ended for it."""
+        state, moving_to = self._state, self._assignment.layers
+        logger.info("moving from layers %s to %s", layers, moving_to)
+        state.status, state.moving_to = NodeStatus.DRAINING, moving_to
+        self._mesh.changed()
+        with self._assignment.while_unwanted(layers) as scope:
+            with trio.move_on_after(self._drain_seconds):
+                await self._serving.unused()
+        if scope.cancelled_caught:
+            return
+        await self._serving.end()
+        self._loaded.entry.sessions.forget_parked()
+        shard = weakref.ref(self._loaded.entry.served.shard)
+        state.loaded = None
+        await _gone(shard)
+
+    @property
+    def _loaded(self) -> Loaded:
+        if self._state.loaded is None:
+            raise LocalError("no shard is loaded")
+        return self._state.loaded
+
+    async def expire(self) -> NoReturn:
+        """Free parked sessions whose deadline passed, until cancelled."""
+        while True:
+            await trio.sleep(EXPIRE_SECONDS)
+            if self._state.loaded is not None:
+                self._state.loaded.entry.sessions.expire()
+
+
+async def _gone(shard: weakref.ref[Shard]) -> None:
+    """Wait until a shard's memory is free, so that the next one has room."""
+    give_up = trio.current_time() + FREE_SECONDS
+    while trio.current_time() < give_up:
+        # Sessions that ended refer to it in cycles, of tasks and of what they raised.
+        for generation in range(3):
+            if shard() is None:
+                return
+            gc.collect(generation)
+        await trio.sleep(FREE_LOOK_SECONDS)
+    logger.warning("the memory of the last shard is still in use")
