@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessella.core.errors import PeerGone, TessellaError
-from tessella.ending import run_program as run_program
 
 
 class DownloadFailed(PeerGone):

@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn, TypeVar
 import typer
 
 from tessella.catalogue import home, require_model
-from tessella.cli.failure import run_program
 from tessella.cli.keys import DEFAULT_KEY, KeyOption, keys_app
+from tessella.cli.manifest import manifest
 from tessella.cli.node import Manners, serve
 from tessella.cli.options import (
     DEFAULT_LISTEN,
@@ -28,6 +28,7 @@ from tessella.core.addresses import check_addr, is_private, merge, parse_peer
 from tessella.core.errors import BadConfig
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
+from tessella.ending import run_program
 from tessella.keys import load_or_create_key
 from tessella.worker.config import WorkerConfig
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 app.add_typer(keys_app, name="keys")
 app.command()(plan)
+app.command()(manifest)
 
 
 @app.callback(invoke_without_command=True)
