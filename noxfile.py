@@ -14,7 +14,7 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "none"
 nox.options.error_on_external_run = False
-nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "interop", "slow"]
+nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "contract", "interop", "slow"]
 
 PACKAGES = ("tessella", "musivum", "p2p")
 PYTHON = (*PACKAGES, "tests", "examples", "benchmarks", "noxfile.py")
@@ -58,6 +58,12 @@ def mesh(session: nox.Session) -> None:
     """Real sockets and processes on the loopback interface, one test at a time."""
     wanted = "mesh and not slow and not interop and not large"
     tool(session, "pytest", "-m", wanted, "-n", "0", *session.posargs)
+
+
+@nox.session
+def contract(session: nox.Session) -> None:
+    """musivum's OpenAPI document against a live one, by schemathesis: about a minute."""
+    tool(session, "pytest", "-m", "contract", "-n", "0", "-s", *session.posargs)
 
 
 @nox.session

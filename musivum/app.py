@@ -11,6 +11,7 @@ from typing import NoReturn, TypeAlias
 import trio
 
 from musivum.admission import Admission
+from musivum.answers import Answers
 from musivum.assigning import Assigner, Http
 from musivum.books import Keeper, open_books
 from musivum.config import MusivumConfig
@@ -121,11 +122,13 @@ async def open_rooms(
         http = Http(client, config.allow_private)
         assigner = Assigner(host, identity, books.roster, clock, http)
         moves = Moves(books.roster, room, assigner.push, heal_seconds=config.heal_seconds)
+        pages = Pages(host, config, books)
         rooms = Rooms(
             books=books,
             admission=Admission(allow=config.allow, block=config.block, started=clock()),
             orchestrator=room,
-            pages=Pages(host, config, books),
+            pages=pages,
+            answers=Answers(pages, books.roster),
             operator=Operator(books, moves),
             gate=AdminGate(token),
         )

@@ -2,7 +2,7 @@
 
 An operator asks for it, or layers are served by nobody for a while. What is moved, and whether,
 is `core.resplit`'s to say; here it is done, told to the node, and taken back if the node does not
-begin with it.
+begin with it. One that says no is not asked again before it registers again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from musivum.node import Node
 from musivum.orchestrator import Orchestrator
 from musivum.roster import Group, Roster
-from tessella.core.errors import StoreUnavailable, TessellaError
+from tessella.core.errors import Refused, RemoteFailure, StoreUnavailable, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.peers import NodeStatus
@@ -52,6 +52,8 @@ class Moves:
         # The listing for which nothing was worth it: of thousands of nodes that took a while.
         self._idle_at: dict[Group, int] = {}
         self._passed_over: dict[PeerId, float] = {}
+        # Who said no, by when it had registered.
+        self._said_no: dict[PeerId, float] = {}
 
     async def rebalance(self) -> list[Move]:
         """Begin with the next move of each model, and go on with it until none is worth it.
@@ -99,10 +101,10 @@ class Moves:
     async def _begin(self, groups: set[Group]) -> list[Move]:
         begun = []
         for group in sorted(groups):
-            move = self._next(group)
-            if move is not None:
-                await self._start(move)
-                begun.append(move)
+            while (move := self._next(group)) is not None:
+                if await self._start(move):
+                    begun.append(move)
+                    break
         return begun
 
     def _next(self, group: Group) -> Move | None:
@@ -116,35 +118,54 @@ class Moves:
         return move
 
     def _held(self, group: Group) -> list[Holding]:
-        """What the nodes of a model hold; those that are passed over with no claim to move."""
+        """What the nodes of a model hold; those that would not go with no claim to move."""
         return [
-            replace(one, claim_mb=0) if one.peer_id in self._passed_over else one
+            one if self._may_be_asked(one.peer_id) else replace(one, claim_mb=0)
             for one in self._roster.holdings(group)
         ]
 
-    async def _start(self, move: Move) -> None:
+    def _may_be_asked(self, peer_id: PeerId) -> bool:
+        said_no_at = self._said_no.get(peer_id)
+        return peer_id not in self._passed_over and said_no_at != self._roster.node(peer_id).joined
+
+    async def _start(self, move: Move) -> bool:
+        """Want the move, and tell the node; whether it did not say no. Raises StoreUnavailable."""
         logger.info(
             "moving: %s: layers %s to %s: %s", move.peer_id, move.old, move.new, move.reason
         )
+        joined = self._roster.node(move.peer_id).joined
         try:
             await self._orchestrator.move(move.peer_id, move.new)
         except StoreUnavailable:
             # What is not kept is not wanted either.
-            node = self._roster.find(move.peer_id)
-            if node is not None:
-                self._roster.move(node.peer_id, node.row.layers)
+            known = self._roster.find(move.peer_id)
+            if known is not None:
+                self._roster.move(known.peer_id, known.row.layers)
             raise
         self._began[move.peer_id] = trio.current_time()
+        if await self._told(move.peer_id, move.new):
+            return True
+        self._said_no[move.peer_id] = joined
+        refusing = self._roster.find(move.peer_id)
+        if refusing is not None:
+            await self._orchestrator.move(move.peer_id, refusing.row.layers)
+        return False
+
+    async def _told(self, peer_id: PeerId, layers: LayerRange) -> bool:
+        """Tell a node its range; whether it did not say no, be it that it did not hear."""
         try:
-            await self._push(move.peer_id, move.new)
+            await self._push(peer_id, layers)
         except TessellaError as exc:
-            logger.info("not told, waits for its heartbeat: %s: %s", move.peer_id, exc)
+            logger.info("not taken: %s: %s: %s", peer_id, exc.code, exc)
+            return not (isinstance(exc, RemoteFailure) and exc.code == Refused.code)
+        return True
 
     async def _take_back(self, now: float) -> None:
         """Nodes that do not begin keep what they have, and nobody waits for them any longer."""
         if any(until <= now for until in self._passed_over.values()):
             self._passed_over = {who: at for who, at in self._passed_over.items() if at > now}
             self._idle_at.clear()
+        self._said_no = {who: at for who, at in self._said_no.items() if self._roster.find(who)}
         moving = [node for node in self._roster.nodes() if node.target is not None]
         # One that was begun before a restart begins anew.
         self._began = {node.peer_id: self._began.get(node.peer_id, now) for node in moving}

@@ -145,6 +145,11 @@ class Node:
             return node.with_status(status, seen=now)
         return node._still_loading(said, now)
 
+    def strays(self, said: Announce) -> bool:
+        """Whether a node that says this lets go of its layers although no others are wanted."""
+        letting_go = said.status in (NodeStatus.DRAINING.value, NodeStatus.PENDING_LOAD.value)
+        return letting_go and self.is_ready and self.target is None
+
     def _still_loading(self, said: Announce, now: float) -> Node:
         load = self.load.noted(said.loaded_bytes, said.total_bytes, now)
         status = NodeStatus.PENDING_LOAD

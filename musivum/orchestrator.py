@@ -85,14 +85,17 @@ class Orchestrator:
         return Accepted()
 
     def announce(self, peer_id: PeerId, said: Announce) -> Accepted | Assigned:
-        """A heartbeat; answered with the range that is wanted, where that is another.
+        """A heartbeat; answered with the range that is wanted, where the node does not hold that,
+        or lets go of it for one that is wanted no more.
 
         Raises UnknownWorker, and BadFrame for what no node may say.
         """
+        strays = self._roster.node(peer_id).strays(said)
         node = self._roster.announce(peer_id, said, trio.current_time())
         self._keep_soon(self._put(node))
-        if node.target is not None:
-            return Assigned(node.target, self._config.heartbeat_seconds)
+        wanted = node.row.layers if strays else node.target
+        if wanted is not None:
+            return Assigned(wanted, self._config.heartbeat_seconds)
         return Accepted()
 
     async def deregister(self, peer_id: PeerId) -> Accepted:
@@ -124,11 +127,12 @@ class Orchestrator:
     def expire(self, connected: frozenset[PeerId]) -> None:
         """Have silence mean what it means by now; `connected` are the peers of open connections."""
         for decision in self._roster.expire(trio.current_time(), connected):
-            logger.info("%s: %s", type(decision).__name__, decision)
             match decision:
                 case Forgotten(peer_id):
+                    logger.info("forgotten: %s", peer_id)
                     self._keep_soon(DropNode(peer_id))
-                case WentOffline(peer_id):
+                case WentOffline(peer_id, reason):
+                    logger.info("offline: %s: %s", peer_id, reason)
                     self._note(peer_id)
                     self._note_reputation((self._books.reputations.went_offline(peer_id),))
 

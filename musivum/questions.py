@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -14,7 +15,6 @@ from musivum.operator import Operator
 from musivum.pages import Pages
 from tessella.core.errors import BadRequest, Refused, UnknownRoute
 from tessella.core.frames import KIB, MAX_LIST_FRAME
-from tessella.web.errors import RealJson
 
 # What stands around a document in its frame takes the rest.
 MAX_DOCUMENT = MAX_LIST_FRAME - KIB
@@ -59,15 +59,25 @@ def find(questions: Mapping[str, Question[Any]], path: str) -> Question[Any]:
     return questions[path]
 
 
-def dump(question: Question[Any], answer: object) -> bytes:
-    """An answer as the JSON that the HTTP door gives. Raises Refused where no frame holds it."""
-    data = RealJson(TypeAdapter[Any](question.gives).dump_python(answer, mode="json")).body
+def render(question: Question[Any], answer: object) -> bytes:
+    """An answer as JSON."""
+    return _adapter(question.gives).dump_json(answer, ensure_ascii=True)
+
+
+# One for each question, made when it is first asked.
+@cache
+def _adapter(gives: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type of pydantic's
+    return TypeAdapter(gives)
+
+
+def framed(path: str, data: bytes) -> bytes:
+    """An answer as a frame takes it. Raises Refused for one that is too long for that."""
     if len(data) > MAX_DOCUMENT:
         raise Refused(
-            f"{question.path}: an answer of {len(data)} bytes, over {MAX_DOCUMENT}: ask for one "
-            "model, or over HTTP"
+            f"{path}: an answer of {len(data)} bytes, over {MAX_DOCUMENT}: ask for one model, or "
+            "over HTTP"
         )
-    return bytes(data)
+    return data
 
 
 def _table(*questions: Question[Any]) -> dict[str, Question[Any]]:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 import trio
 
 from musivum.admission import Admission, SignedCall
+from musivum.answers import Answers
 from musivum.books import Books
 from musivum.config import MusivumConfig
 from musivum.operator import AdminGate, Operator
 from musivum.orchestrator import Orchestrator
 from musivum.pages import Pages
-from musivum.questions import OPERATOR, PUBLIC, dump, find, read_arguments
+from musivum.questions import OPERATOR, PUBLIC, find, framed, read_arguments, render
 from p2p.streams import FrameStream
 from tessella.core.errors import (
     BadFrame,
@@ -75,6 +76,7 @@ class Rooms:
     admission: Admission
     orchestrator: Orchestrator
     pages: Pages
+    answers: Answers
     operator: Operator
     gate: AdminGate
 
@@ -128,13 +130,13 @@ class Tracker:
             case Ask(name, arguments):
                 question = find(PUBLIC, name)
                 asked = read_arguments(question, arguments)
-                return Document(dump(question, question.answer(self._rooms.pages, asked)))
+                return Document(framed(name, self._rooms.answers.json(question, asked)))
             case Operate(token, name, arguments):
                 self._rooms.gate.check(token, peer_id, trio.current_time())
                 question = find(OPERATOR, name)
                 asked = read_arguments(question, arguments)
                 done = await question.answer(self._rooms.operator, asked)
-                return Document(dump(question, done))
+                return Document(framed(name, render(question, done)))
         raise OutOfTurn(f"{type(message).__name__} is not what a tracker is asked")
 
     def _admitted(self, signed: Signed, peer_id: PeerId) -> Message:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
 
+from musivum.answers import Answers
 from musivum.bodies import NoArguments
 from musivum.metrics import CONTENT_TYPE, Metrics
-from musivum.pages import Pages
 from musivum.questions import PUBLIC, Question
 from musivum.status import StatusPage
 from tessella.web.errors import answers
@@ -21,12 +21,12 @@ _TEXT = {"description": "Prometheus' text format.", "content": {"text/plain": {"
 Endpoint = Callable[..., Awaitable[Any]]
 
 
-def add_public_routes(app: FastAPI, pages: Pages, page: StatusPage, metrics: Metrics) -> None:
+def add_public_routes(app: FastAPI, given: Answers, page: StatusPage, metrics: Metrics) -> None:
     """One route for each public question, `/status` and `/metrics`."""
     for question in PUBLIC.values():
         app.add_api_route(
             question.path,
-            _endpoint(question, pages),
+            _endpoint(question, given),
             response_model=question.gives,
             responses=answers(429, *question.refusals),
             **described(question),
@@ -49,9 +49,9 @@ def add_public_routes(app: FastAPI, pages: Pages, page: StatusPage, metrics: Met
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
 
-def _endpoint(question: Question[Any], pages: Pages) -> Endpoint:
-    async def endpoint(asked: Any) -> Any:  # noqa: ANN401 - the question says which
-        return question.answer(pages, asked)
+def _endpoint(question: Question[Any], given: Answers) -> Endpoint:
+    async def endpoint(asked: Any) -> Response:  # noqa: ANN401 - the question says which
+        return Response(given.json(question, asked), media_type="application/json")
 
     endpoint.__annotations__ = {"asked": Annotated[question.takes, Query()]}
     return endpoint

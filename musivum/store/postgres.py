@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -146,6 +147,8 @@ def open_postgres(url: URL) -> PostgresDatabase:
     Raises BadConfig where the driver is missing or an option is unknown, and StoreUnavailable
     where nobody answers or we are not let in.
     """
+    # It warns of what else failed when a session broke, and that it broke is an error of ours.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     try:
         engine = create_engine(
             url,

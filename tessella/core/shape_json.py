@@ -62,7 +62,7 @@ def decode_shape(data: bytes) -> ModelShape:
         raise BadFrame("a shape that is not JSON") from exc
     plain = _object(loaded, ModelShape, "shape")
     family = plain["family"]
-    if not isinstance(family, str) or len(family) > MAX_FAMILY_CHARS:
+    if not isinstance(family, str) or len(family) > MAX_FAMILY_CHARS or not family.isprintable():
         raise BadFrame("shape.family is no word")
     numbers: dict[str, Any] = {
         key: _whole(plain[key], limit, f"shape.{key}") for key, limit in _LIMITS.items()

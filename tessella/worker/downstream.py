@@ -127,7 +127,10 @@ class Downstream:
 
     def _hear(self, said: Progress) -> None:
         done = said.done
-        if self._token_owed and self.watch.waiting:
+        if not self.watch.waiting:
+            # From before all was done, and no new debt.
+            done = self.watch.done
+        elif self._token_owed:
             # A chain that says it is done, and no token: that is not the end of it.
             done = min(done, self.watch.sent - 1)
         self.watch.hear(said.counter, done, trio.current_time())

@@ -112,7 +112,7 @@ def test_no_module_is_left_out_of_the_contracts() -> None:
     placed = {name for layer in of["floors"]["layers"] for name in layer.split(" | ")}
     assert placed == modules_of("tessella") | {"musivum", "p2p"}
     assert set(of["torch"]["source_modules"]) == placed - {"tessella.engine"}
-    tools = {"musivum.cli", "musivum.testing"}
+    tools = {"musivum.cli", "musivum.testing", "musivum.testing_http"}
     assert set(of["programs"]["source_modules"]) == modules_of("musivum") - tools | {"tessella"}
 
 

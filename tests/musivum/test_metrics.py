@@ -8,8 +8,8 @@ from trio.testing import MockClock
 
 from musivum import metrics
 from musivum.config import MusivumConfig
-from musivum.routes.testing import Door, answering, http_node
 from musivum.testing import calling
+from musivum.testing_http import Door, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.ids import ModelId
 from tessella.core.messages import Announce, Ask, AskPeers

@@ -136,6 +136,8 @@ class Mesh:
     ) -> None:
         settings = {
             "musivum": (self.musivum.address,),
+            "model": MODEL,
+            "claim_mb": CLAIM_MB,
             "context": CONTEXT,
             "slots": 2,
             "prefill_chunk": 8,
@@ -144,13 +146,7 @@ class Mesh:
             "lan": False,  # the memory network has none, and the real one is not ours
             **config,
         }
-        worker = WorkerConfig(
-            model=MODEL,
-            weights=self.weights,
-            claim_mb=CLAIM_MB,
-            device="cpu",
-            **settings,
-        )
+        worker = WorkerConfig(weights=self.weights, device="cpu", **settings)
         async with self.net.host(identity) as host:
             node = Node(identity, host, InlineCompute(), trio.Event())
             self.nodes.append(node)

@@ -9,11 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +35,14 @@ from tessella.keys import load_or_create_key
 from tessella.web.client import CallLimits, get_json, open_client
 from tessella.worker.membership import Membership
 from tessella.worker.mesh import Member, News
-from tessella.worker.tracker import Tracker
+from tessella.worker.tracker import Tracker, is_away
 
 HOST = "127.0.0.1"
 LISTEN = f"/ip4/{HOST}/tcp/0"
 BEAT = 1.0
+# By then a list is right, whatever its musivum missed; a look at it takes a while on busy cores.
+RIGHT_BEATS = 2
+SLACK_SECONDS = 0.5
 RANGES = ("0:2", "2:4", "4:6")
 START_SECONDS = 60.0
 END_SECONDS = 10.0
@@ -49,8 +50,10 @@ LOOK_SECONDS = 0.02
 MAX_LIST = 4 << 20
 # Each is a host with its sockets and tasks, in the process of the test.
 CROWD = 12
-# Between two that join: most of a kill's moments have one on its way.
-JOIN_SECONDS = 0.15
+# Between two that come: at most moments one is on its way in.
+COME_SECONDS = 0.15
+# Then it gives up, and another comes: who waits for a musivum waits longer each time.
+JOIN_SECONDS = 1.0
 
 
 def free_ports(count: int) -> list[int]:
@@ -96,6 +99,11 @@ class Program:
         return self.process.poll()
 
     @property
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
     def errors(self) -> str:
         """What it wrote to stderr in this life."""
         return self._file("err").read_text(errors="replace")
@@ -104,6 +112,13 @@ class Program:
         """What it told in this life."""
         *whole, _ = self._file("out").read_text().split("\n")
         return [json.loads(line) for line in whole]
+
+    async def restart(self) -> float:
+        """Live again; seconds until it is ready."""
+        began = trio.current_time()
+        self.start()
+        await self.told("ready")
+        return trio.current_time() - began
 
     async def told(self, event: str) -> dict[str, Any]:
         """The first event of a kind, waited for."""
@@ -119,7 +134,7 @@ class Program:
     async def ended(self) -> int:
         """The status it ends with, waited for."""
         with trio.fail_after(START_SECONDS):
-            while self.status is None:
+            while self.status is None:  # noqa: ASYNC110 - no event tells of its end
                 await trio.sleep(LOOK_SECONDS)
         return self.end()
 
@@ -140,11 +155,6 @@ class Musivum(Program):
     address: PeerAddress = field(default_factory=lambda: PeerAddress(PeerId(""), ()))
     ports: tuple[int, int] = (0, 0)
 
-    @property
-    def database(self) -> Path:
-        """Its file, where it has one."""
-        return self.home / "musivum.db"
-
     def forget_all(self) -> None:
         """Delete the file, and what SQLite keeps beside it."""
         for file in self.home.glob("musivum.db*"):
@@ -156,6 +166,15 @@ class Musivum(Program):
             url = f"http://{HOST}:{self.ports[1]}/peers"
             rows: Any = await get_json(client, url, limits=CallLimits(answer=MAX_LIST))
         return {row["peer_id"]: row for row in rows}
+
+    async def right(self, wrong: Callable[[Any], Any]) -> float:
+        """Seconds until `wrong` finds nothing in the list; it has RIGHT_BEATS from here on."""
+        began = trio.current_time()
+        while found := wrong(await self.peers()):
+            took = trio.current_time() - began
+            assert took < RIGHT_BEATS * BEAT + SLACK_SECONDS, f"after {took:.2f} s: {found}"
+            await trio.sleep(LOOK_SECONDS)
+        return trio.current_time() - began
 
     def open_ports(self) -> list[int]:
         """Those of its ports that somebody listens on."""
@@ -191,6 +210,11 @@ class Fleet:
     answer: list[int] = field(default_factory=list)
     """Token ids of the first answer: every other one is the same."""
     answers: int = 0
+
+    @property
+    def beat(self) -> float:
+        """Seconds between two heartbeats of each node."""
+        return BEAT
 
     async def start(self) -> None:
         """The first musivum, and the workers, side by side."""
@@ -248,6 +272,10 @@ class Fleet:
             if node.peer_id not in listed or _served(listed[node.peer_id]) != layers
         ]
 
+    def crowd(self, seed: int) -> Crowd:
+        """Others that join this mesh; the seed decides who dies."""
+        return Crowd([each.address for each in self.musivums], random.Random(seed))
+
     def close(self) -> None:
         """Leave nothing behind."""
         for program in (*self.workers, *self.musivums):
@@ -256,9 +284,9 @@ class Fleet:
 
 
 def _served(row: dict[str, Any]) -> str:
-    (held,) = row["layer_ranges"]
+    ((start, stop),) = row["layer_ranges"]
     ready = row["status"] == NodeStatus.HEALTHY.value
-    return f"{held['start']}:{held['stop']}" if ready else row["status"]
+    return f"{start}:{stop}" if ready else str(row["status"])
 
 
 OpenFleet = Callable[..., AbstractContextManager[Fleet]]
@@ -298,6 +326,12 @@ class Crowd:
     dead: set[PeerId] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
 
+    async def full(self) -> None:
+        """Return once as many live as may."""
+        with trio.fail_after(START_SECONDS):
+            while len(self.alive) < CROWD:  # noqa: ASYNC110 - no event tells of it
+                await trio.sleep(LOOK_SECONDS)
+
     async def run(self) -> None:
         """Let them come, until cancelled."""
         places = trio.Semaphore(CROWD)
@@ -305,7 +339,7 @@ class Crowd:
             while True:
                 await places.acquire()
                 nursery.start_soon(self._one, places)
-                await trio.sleep(JOIN_SECONDS)
+                await trio.sleep(COME_SECONDS)
 
     async def _one(self, places: trio.Semaphore) -> None:
         identity = Identity(self.chance.randbytes(32))
@@ -318,13 +352,17 @@ class Crowd:
                 member = Member(register, SMALL.layers, _news, _unmoved, lambda _: None)
                 await self._live(identity.peer_id, Membership(tracker, member))
         except TessellaError as exc:
-            self.refused.append(f"{exc.code}: {exc}")
+            if not is_away(exc):
+                self.refused.append(f"{exc.code}: {exc}")
         finally:
             places.release()
 
     async def _live(self, peer_id: PeerId, membership: Membership) -> None:
-        layers = await membership.join()
-        self.acknowledged.add(peer_id)
+        with trio.move_on_after(JOIN_SECONDS):
+            layers = await membership.join()
+            self.acknowledged.add(peer_id)
+        if peer_id not in self.acknowledged:
+            return
         with trio.CancelScope() as scope:
             await membership.ready(layers)
             self.alive[peer_id] = scope
@@ -362,28 +400,3 @@ def _news() -> News:
 def _unmoved(layers: LayerRange) -> None:
     if layers != _news().layers:
         raise Refused("nobody of a crowd moves")
-
-
-@pytest.fixture
-def crowd_of() -> Callable[..., Crowd]:
-    """A function that makes a crowd for these musivums, decided by a seed."""
-
-    def made(fleet: Fleet, seed: int) -> Crowd:
-        return Crowd([each.address for each in fleet.musivums], random.Random(seed))
-
-    return made
-
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    """A function that waits until nothing is wrong with what a musivum lists; seconds it took."""
-
-    async def waited(musivum: Musivum, wrong: Callable[[Any], Any], limit: float) -> float:
-        began = time.monotonic()
-        while found := wrong(await musivum.peers()):
-            took = time.monotonic() - began
-            assert took < limit, f"after {took:.2f} s: {found}"
-            await trio.sleep(LOOK_SECONDS)
-        return time.monotonic() - began
-
-    return partial(waited)

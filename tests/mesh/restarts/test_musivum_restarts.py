@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
 
-pytestmark = [pytest.mark.mesh, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mesh, pytest.mark.slow, pytest.mark.timeout(400)]
 
-BEAT = 1.0
 KILLS = 20
-# In every so-manieth life, the list is also waited for to be right about the dead.
+# In every so-manieth life the list has to be right about the dead too, which takes two beats.
 THOROUGH = 4
-# Loads and kills differ from run to run where a failure has to be found; this one is known.
+# A failure is found again with the seed that it was printed with.
 SEED = 20_251
-# Two beats, and what a look at the list may add on a busy machine.
-RIGHT_SECONDS = 2 * BEAT + 0.5
 
 
 @pytest.fixture(scope="module")
@@ -29,58 +25,66 @@ def fleet(open_fleet: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-@dataclass
-class Figures:
-    """What is printed."""
-
-    answers_after: list[float] = field(default_factory=list)
-    right_after: list[float] = field(default_factory=list)
-
-
-async def restarted(musivum: Any) -> float:
-    """Start it again; seconds until it answers."""
-    began = trio.current_time()
-    musivum.start()
-    await musivum.told("ready")
-    return trio.current_time() - began
-
-
-async def test_no_admission_is_lost_by_twenty_kills_and_no_worker_notices(
-    fleet: Any, crowd_of: Callable[..., Any], until: Callable[..., Any]
-) -> None:
+async def test_no_admission_is_lost_by_twenty_kills_and_no_worker_notices(fleet: Any) -> None:
     (musivum,) = fleet.musivums
-    chance, crowd, figures = random.Random(SEED), crowd_of(fleet, SEED), Figures()
+    chance, crowd = random.Random(SEED), fleet.crowd(SEED)
+    starts, soon, thorough = [], [], []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(crowd.run)
-        for life in range(KILLS):
+        for life in range(1, KILLS + 1):
             await trio.sleep(chance.uniform(0.2, 0.8))
             crowd.kill(4)
             musivum.end()
             if life == KILLS // 2:
                 await fleet.ask()
-            before = set(crowd.acknowledged)
-            gone = set(crowd.dead) if life % THOROUGH == THOROUGH - 1 else set()
-            figures.answers_after.append(await restarted(musivum))
+            admitted, dead = set(crowd.acknowledged), set(crowd.dead)
+            starts.append(await musivum.restart())
+            answers = trio.current_time()
 
-            def wrong(listed: Any, before: set[Any] = before, gone: set[Any] = gone) -> list[Any]:
-                return [
-                    *fleet.wrong(listed),
-                    *(before - listed.keys()),
-                    *(crowd.undead(listed) & gone),
-                    *crowd.unheard(listed),
-                ]
+            def wrong(listed: Any, admitted: set[Any] = admitted) -> list[Any]:
+                lost = admitted - listed.keys()
+                return [*fleet.wrong(listed), *lost, *crowd.unheard(listed)]
 
-            figures.right_after.append(await until(musivum, wrong, RIGHT_SECONDS))
+            def of_the_dead(listed: Any, dead: set[Any] = dead) -> list[Any]:
+                return [*wrong(listed), *(crowd.undead(listed) & dead)]
+
+            soon.append(await musivum.right(wrong))
+            if life % THOROUGH == 0:
+                await musivum.right(of_the_dead)
+                thorough.append(trio.current_time() - answers)
         await fleet.ask()
         listed = await musivum.peers()
         nursery.cancel_scope.cancel()
+    print(  # noqa: T201 - what a run is for
+        f"\nmusivum on SQLite, killed {KILLS} times (seed {SEED}), beat {fleet.beat:g} s: "
+        f"{len(crowd.acknowledged)} admissions acknowledged, {len(crowd.lost(listed))} lost, "
+        f"{len(crowd.refused)} refused; it answers {max(starts):.2f} s after its start at most; "
+        f"from then on /peers is right {max(soon):.2f} s later at most about who lives, "
+        f"{max(thorough):.2f} s about who died; workers restarted: {fleet.restarts()}; "
+        f"{fleet.answers} answers, all the same"
+    )
     assert crowd.lost(listed) == set()
     assert crowd.refused == []
     assert fleet.restarts() == 0
-    print(
-        f"\nmusivum killed {KILLS} times (seed {SEED}), beat {BEAT:g} s: "
-        f"{len(crowd.acknowledged)} admissions acknowledged, {len(crowd.lost(listed))} lost; "
-        f"it answers {max(figures.answers_after):.2f} s after its start at most, and /peers is "
-        f"right {max(figures.right_after):.2f} s later at most; {fleet.restarts()} workers "
-        f"restarted; {fleet.answers} answers, all the same"
+
+
+async def test_who_runs_is_listed_again_by_a_musivum_that_lost_its_database(fleet: Any) -> None:
+    (musivum,) = fleet.musivums
+    crowd = fleet.crowd(SEED)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(crowd.run)
+        await crowd.full()
+        musivum.end()
+        musivum.forget_all()
+        alive = len(crowd.alive)
+        start = await musivum.restart()
+        took = await musivum.right(lambda now: [*fleet.wrong(now), *crowd.unheard(now)])
+        await fleet.ask()
+        nursery.cancel_scope.cancel()
+    print(  # noqa: T201 - what a run is for
+        f"\nmusivum on SQLite, killed and its database deleted, beat {fleet.beat:g} s: it answers "
+        f"{start:.2f} s after its start; three workers and {alive} other nodes are listed again "
+        f"with what they held {took:.2f} s later; workers restarted: {fleet.restarts()}"
     )
+    assert alive > 0
+    assert fleet.restarts() == 0

@@ -12,8 +12,8 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.routes.testing import Body, HttpNode, answering, http_node
 from musivum.testing import clock
+from musivum.testing_http import Body, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.signed_request import (

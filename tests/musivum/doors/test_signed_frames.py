@@ -13,8 +13,8 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.routes.testing import answering
 from musivum.testing import Caller, a_registration, calling
+from musivum.testing_http import answering
 from p2p.testing import MemoryNetwork
 from tessella.core.errors import PeerGone
 from tessella.core.identity import PURPOSE_TRACKER, Identity

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from musivum.config import MusivumConfig
 from musivum.questions import OPERATOR, PUBLIC
 from musivum.routes import BODIES, http_app
-from musivum.routes.testing import Door, HttpNode, answering, http_node
+from musivum.testing_http import Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella import __version__
 from tessella.web.errors import ErrorBody

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
 from musivum.questions import OPERATOR, PUBLIC
-from musivum.routes.testing import Body, Door, HttpNode, answering, http_node
 from musivum.testing import SMALL, calling
+from musivum.testing_http import Body, Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.contracts import contract_of
 from tessella.core.identity import Identity

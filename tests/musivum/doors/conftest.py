@@ -18,9 +18,9 @@ from musivum import operator
 from musivum.app import open_rooms
 from musivum.config import MusivumConfig
 from musivum.routes import http_app
-from musivum.routes.testing import Door, HttpNode, http_node
 from musivum.store.memory import MemoryStore
 from musivum.testing import clock
+from musivum.testing_http import Door, HttpNode, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.identity import Identity
 from tessella.core.signed_request import Request

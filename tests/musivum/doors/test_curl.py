@@ -16,8 +16,8 @@ import trio
 
 from musivum.app import serve
 from musivum.config import MusivumConfig
-from musivum.routes.testing import HttpNode
 from musivum.store.memory import MemoryStore
+from musivum.testing_http import HttpNode
 from p2p.host import open_host
 from tessella.core.identity import Identity
 

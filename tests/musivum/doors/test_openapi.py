@@ -10,7 +10,7 @@ import trio
 
 from musivum.config import MusivumConfig
 from musivum.questions import OPERATOR, PUBLIC
-from musivum.routes.testing import answering
+from musivum.testing_http import answering
 from p2p.testing import MemoryNetwork
 from tessella.core.signed_request import HEADERS
 
