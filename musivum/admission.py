@@ -34,6 +34,9 @@ MIN_NONCE_BYTES, MAX_NONCE_BYTES = 8, 64
 MAX_NONCES_PER_PEER = 512
 # 10,000 nodes that announce themselves every five seconds leave 360,000; one is about 100 bytes.
 MAX_NONCES = 1 << 19
+# One peer may have this part of what is left: whoever has many keys fills the table ever more
+# slowly, and a node that calls as often as it should is not the one that finds no place.
+SHARE = 512
 # Nonces are forgotten a bucket at a time, so that a million of them cost no list beside the set.
 _BUCKETS = 6
 _BUCKET_SECONDS = NONCE_SECONDS / _BUCKETS
@@ -57,9 +60,12 @@ class SignedCall:
 class Nonces:
     """The nonces of the last three minutes, at most MAX_NONCES of them."""
 
-    def __init__(self, limit: int = MAX_NONCES, per_peer: int = MAX_NONCES_PER_PEER) -> None:
+    def __init__(
+        self, limit: int = MAX_NONCES, per_peer: int = MAX_NONCES_PER_PEER, share: int = SHARE
+    ) -> None:
         self._limit = limit
         self._per_peer = per_peer
+        self._share = share
         self._buckets: list[_Bucket] = []
 
     def __len__(self) -> int:
@@ -76,12 +82,17 @@ class Nonces:
         if any(mark in bucket.used for bucket in self._buckets):
             raise CallReplayed("the nonce of this call was used before")
         calls = sum(bucket.calls[peer_id] for bucket in self._buckets)
-        if calls >= self._per_peer or len(self) >= self._limit:
+        if calls >= self._room():
             raise TooManyRequests(f"more calls than {NONCE_SECONDS:g} s have room for")
         if not self._buckets or self._buckets[-1].ends <= now:
             self._buckets.append(_Bucket(now + _BUCKET_SECONDS, set(), Counter()))
         self._buckets[-1].used.add(mark)
         self._buckets[-1].calls[peer_id] += 1
+
+    def _room(self) -> int:
+        """How many one peer may have now."""
+        left = self._limit - len(self)
+        return min(self._per_peer, -(-left // self._share))
 
 
 @dataclass(slots=True)

@@ -38,8 +38,6 @@ from tessella.web.server import ServeLimits, serve_http
 # A node keeps one tracker stream and opens a second when the first is stuck.
 TRACKER_STREAMS, TRACKER_STREAMS_PER_PEER = 12_000, 8
 STATUS_STREAMS, STATUS_STREAMS_PER_PEER = 256, 8
-# How late, at most, silence is noticed.
-EXPIRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ async def open_rooms(
         host.serve(STATUS, page.answer, streams=STATUS_STREAMS, per_peer=STATUS_STREAMS_PER_PEER)
         if not config.bootstrap_only:
             nursery.start_soon(probes.run, room.lost)
-            nursery.start_soon(_expire_silent, host, room)
+            nursery.start_soon(_expire_silent, host, room, config.expiry_seconds)
             nursery.start_soon(moves.run)
             host.serve(
                 TRACKER,
@@ -154,7 +152,7 @@ def _rate(config: MusivumConfig) -> RateLimits:
     )
 
 
-async def _expire_silent(host: Host, room: Orchestrator) -> NoReturn:
+async def _expire_silent(host: Host, room: Orchestrator, seconds: float) -> NoReturn:
     while True:
-        await trio.sleep(EXPIRY_SECONDS)
+        await trio.sleep(seconds)
         room.expire(frozenset(host.connected()))

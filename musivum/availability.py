@@ -10,7 +10,7 @@ from musivum.node import Node
 from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
-from tessella.core.peers import NodeStatus
+from tessella.core.peers import NodeStatus, PeerRow
 from tessella.core.plan import MemoryTerms, least_claim
 from tessella.core.route import Coverage, coverage
 
@@ -54,11 +54,12 @@ def unavailable(
     `missing`), `missing`, `claim_mb` of the first hole that nobody is loading, `progress` and
     `eta_seconds` of the slowest load that is waited for.
     """
-    found = coverage([node.row for node in nodes], terms.layers)
+    rows = _distinct(nodes)
+    found = coverage(rows, terms.layers)
     if not found.holes:
         return None
     coming = _waited_for(pending(nodes, now), found.holes)
-    wanted = _unclaimed(nodes, terms.layers)
+    wanted = _unclaimed(rows, terms.layers)
     if wanted:
         claims = "; ".join(
             f"layers {hole} are served by nobody: a node with a claim of "
@@ -71,14 +72,18 @@ def unavailable(
     return _error(model, f"layers {layers} are loading, {progress:.0%}", found, coming, 0)
 
 
-def _unclaimed(nodes: Sequence[Node], total_layers: int) -> tuple[LayerRange, ...]:
+def _distinct(nodes: Iterable[Node]) -> list[PeerRow]:
+    """The rows of nodes, one of those that cover alike: of thousands some hundred are left."""
+    rows = (node.row for node in nodes)
+    alike = {(row.contract, row.total_layers, row.layers, row.status): row for row in rows}
+    return list(alike.values())
+
+
+def _unclaimed(rows: Iterable[PeerRow], total_layers: int) -> tuple[LayerRange, ...]:
     """The layers that will be served by nobody when all that is loading is there."""
-    done = NodeStatus.HEALTHY.value
-    rows = (
-        replace(node.row, status=done) if node.status is NodeStatus.PENDING_LOAD else node.row
-        for node in nodes
-    )
-    return coverage(rows, total_layers).holes
+    loading, done = NodeStatus.PENDING_LOAD.value, NodeStatus.HEALTHY.value
+    after = (replace(row, status=done) if row.status == loading else row for row in rows)
+    return coverage(after, total_layers).holes
 
 
 def _waited_for(coming: Iterable[Pending], holes: Iterable[LayerRange]) -> list[Pending]:

@@ -22,8 +22,10 @@ PEERS_NAME = "peers.json"
 DATABASE_NAME = "musivum.db"
 TOKEN_NAME = "admin.token"
 
+# Thousands of nodes take some milliseconds to look through.
+EXPIRY_SECONDS = 1.0
 # Shorter beats are a load test; longer ones leave a dead node listed for a quarter of an hour.
-MIN_HEARTBEAT, MAX_HEARTBEAT = 0.1, 300.0
+MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class MusivumConfig:
     q8_0 or q4_0. Empty is the serving type."""
 
     heartbeat_seconds: float = 10.0
-    """How often a node is told to announce itself, in seconds. 0.1 to 300."""
+    """How often a node is told to announce itself, in seconds. 0.5 to 300."""
 
     missed_beats: int = 3
     """Heartbeats in a row that a node may miss before it counts as offline. At least 1."""
@@ -120,10 +122,10 @@ class MusivumConfig:
     """Connections open at a time, both ways. At least 1."""
 
     requests_per_second: float = 20.0
-    """HTTP requests that one address may make, in the long run. Above 0."""
+    """HTTP requests of one address, and questions of one peer, in the long run. Above 0."""
 
     request_burst: int = 40
-    """HTTP requests that one address may make at once. At least 1."""
+    """HTTP requests of one address, and questions of one peer, at once. At least 1."""
 
     exempt: tuple[Cidr, ...] = LOOPBACK
     """Networks that the limits by address do not hold for."""
@@ -175,6 +177,11 @@ class MusivumConfig:
     def least_claim_mb(self) -> int:
         """No node may claim less, in MB."""
         return max(self.min_vram_mb, math.ceil(self.min_vram_gb * 1024))
+
+    @property
+    def expiry_seconds(self) -> float:
+        """How late, at most, silence is noticed, in seconds."""
+        return min(EXPIRY_SECONDS, self.heartbeat_seconds / 4)
 
     @property
     def offline_after(self) -> float:

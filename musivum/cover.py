@@ -20,10 +20,18 @@ class Cover:
     def __init__(self, layers: int) -> None:
         self._holders = [0] * layers
         self._throughput = [0] * layers
+        self._held_by_nobody = layers
+        self.version = 0
+        """Rises with the listing of its nodes; whoever puts says when."""
         self._holdings: dict[PeerId, tuple[Holding, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._holdings)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are layers that nobody holds or has promised."""
+        return self._held_by_nobody > 0
 
     def peers(self) -> list[PeerId]:
         """The nodes, in the order they came."""
@@ -55,7 +63,9 @@ class Cover:
                 continue
             steps = sign * one.throughput
             for layer in range(one.layers.start, min(one.layers.stop, len(self._holders))):
-                self._holders[layer] += sign
+                before = self._holders[layer]
+                self._holders[layer] = before + sign
+                self._held_by_nobody += (before + sign == 0) - (before == 0)
                 self._throughput[layer] += steps
 
     def _gaps(self) -> list[LayerRange]:

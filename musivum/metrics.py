@@ -60,7 +60,7 @@ class Metrics:
     def _available(self) -> dict[str, int]:
         books, now = self._rooms.books, self._rooms.books.clocks.now()
         found = {}
-        for model in books.roster.models()[:MAX_MODELS]:
+        for model in books.manifests.foremost(MAX_MODELS):
             node, nodes = typical_node(books, model), books.roster.nodes(model)
             down = node is None or unavailable(model, nodes, node.terms, now) is not None
             found[str(model)] = int(not down)

@@ -8,6 +8,7 @@ begin with it. One that says no is not asked again before it registers again.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -32,6 +33,9 @@ PATIENCE_SECONDS = 120.0
 PASSED_OVER_SECONDS = 600.0
 TICK_SECONDS = 1.0
 
+# Told at a time, of different models. One that does not answer takes fifteen seconds.
+PUSHES = 64
+
 Push = Callable[[PeerId, LayerRange], Awaitable[None]]
 """Tells a node its range. Raises a TessellaError if it could not be told."""
 
@@ -52,6 +56,8 @@ class Moves:
         # The listing for which nothing was worth it: of thousands of nodes that took a while.
         self._idle_at: dict[Group, int] = {}
         self._passed_over: dict[PeerId, float] = {}
+        # Whom we moved, until it serves again or is gone.
+        self._under_way: set[PeerId] = set()
         # Who said no, by when it had registered.
         self._said_no: dict[PeerId, float] = {}
 
@@ -89,7 +95,7 @@ class Moves:
         """Models with layers that nobody holds, for longer than a node takes to come back."""
         if not self._heal_seconds:
             return set()
-        without = {group for group in groups if self._roster.reservations(group).gaps}
+        without = {group for group in groups if self._roster.has_gaps(group)}
         since = {group: self._holes_since.get(group, now) for group in without}
         self._holes_since = since
         return {group for group in without if now - since[group] >= self._heal_seconds}
@@ -99,30 +105,54 @@ class Moves:
         return any(node.target or node.status is NodeStatus.PENDING_LOAD for node in nodes)
 
     async def _begin(self, groups: set[Group]) -> list[Move]:
-        begun = []
-        for group in sorted(groups):
-            while (move := self._next(group)) is not None:
-                if await self._start(move):
-                    begun.append(move)
-                    break
-        return begun
+        """The next move of each model, side by side: a node that does not answer delays its own."""
+        begun: dict[Group, Move] = {}
+        failed: list[StoreUnavailable] = []
+        limiter = trio.CapacityLimiter(PUSHES)
+
+        async def begin(group: Group) -> None:
+            try:
+                async with limiter:
+                    while (move := self._next(group)) is not None:
+                        if await self._start(move):
+                            begun[group] = move
+                            break
+            except StoreUnavailable as exc:
+                failed.append(exc)
+
+        async with trio.open_nursery() as nursery:
+            for group in sorted(groups):
+                nursery.start_soon(begin, group)
+        if failed:
+            raise failed[0]
+        return [begun[group] for group in sorted(begun)]
 
     def _next(self, group: Group) -> Move | None:
-        nodes = self._roster.members(group)
+        nodes = [node for node in self._roster.members(group) if _is_here(node)]
         # While one was told, all nodes of the next model may have left.
-        if not nodes or self._idle_at.get(group) == self._roster.version:
+        if not nodes or self._idle_at.get(group) == self._roster.version_of(group):
             return None
-        move = next_move(_terms(nodes), self._held(group))
+        terms = _usual(nodes)
+        move = next_move(terms, self._held(group, terms))
         if move is None:
-            self._idle_at[group] = self._roster.version
+            self._idle_at[group] = self._roster.version_of(group)
         return move
 
-    def _held(self, group: Group) -> list[Holding]:
-        """What the nodes of a model hold; those that would not go with no claim to move."""
-        return [
-            one if self._may_be_asked(one.peer_id) else replace(one, claim_mb=0)
-            for one in self._roster.holdings(group)
-        ]
+    def _held(self, group: Group, terms: MemoryTerms) -> list[Holding]:
+        """What the nodes of a model hold. Those that may not be moved have no claim to move with:
+        who said no, and who keeps its layers in another way than most. Where layers are missing,
+        somebody who loads others is no reason to wait."""
+        held = self._roster.holdings(group)
+        waits = not self._roster.has_gaps(group)
+        return [self._holding(one, terms, waits=waits) for one in held]
+
+    def _holding(self, one: Holding, terms: MemoryTerms, *, waits: bool) -> Holding:
+        usual = self._roster.node(one.peer_id).terms == terms
+        claim_mb = one.claim_mb if usual and self._may_be_asked(one.peer_id) else 0
+        is_ours = waits or one.peer_id in self._under_way
+        if one.status is NodeStatus.PENDING_LOAD and not is_ours:
+            return replace(one, claim_mb=claim_mb, status=NodeStatus.PAUSED)
+        return replace(one, claim_mb=claim_mb)
 
     def _may_be_asked(self, peer_id: PeerId) -> bool:
         said_no_at = self._said_no.get(peer_id)
@@ -143,6 +173,7 @@ class Moves:
                 self._roster.move(known.peer_id, known.row.layers)
             raise
         self._began[move.peer_id] = trio.current_time()
+        self._under_way.add(move.peer_id)
         if await self._told(move.peer_id, move.new):
             return True
         self._said_no[move.peer_id] = joined
@@ -167,11 +198,17 @@ class Moves:
             self._idle_at.clear()
         self._said_no = {who: at for who, at in self._said_no.items() if self._roster.find(who)}
         moving = [node for node in self._roster.nodes() if node.target is not None]
+        self._under_way = {who for who in self._under_way if self._is_on_its_way(who)}
+        self._under_way.update(node.peer_id for node in moving)
         # One that was begun before a restart begins anew.
         self._began = {node.peer_id: self._began.get(node.peer_id, now) for node in moving}
         for node in moving:
             if now - self._began[node.peer_id] > PATIENCE_SECONDS:
                 await self._give_up(node.peer_id, now)
+
+    def _is_on_its_way(self, peer_id: PeerId) -> bool:
+        node = self._roster.find(peer_id)
+        return node is not None and bool(node.target or node.status is NodeStatus.PENDING_LOAD)
 
     async def _give_up(self, peer_id: PeerId, now: float) -> None:
         node = self._roster.find(peer_id)
@@ -186,13 +223,12 @@ class Moves:
         await self._orchestrator.move(peer_id, node.row.layers)
 
 
-def _terms(nodes: Sequence[Node]) -> MemoryTerms:
-    """The prices of a model: of each the highest of any node, so that no claim is overdrawn."""
-    prices = {node.terms for node in nodes}
-    return replace(
-        nodes[0].terms,
-        weights_per_layer_mb=max(terms.weights_per_layer_mb for terms in prices),
-        kv_per_layer_mb=max(terms.kv_per_layer_mb for terms in prices),
-        embedding_mb=max(terms.embedding_mb for terms in prices),
-        head_mb=max(terms.head_mb for terms in prices),
-    )
+def _is_here(node: Node) -> bool:
+    return node.status is not NodeStatus.OFFLINE
+
+
+def _usual(nodes: Sequence[Node]) -> MemoryTerms:
+    """The prices of most of the nodes, the dearer of two: one that keeps its layers absurdly
+    stops nobody."""
+    counted = Counter(node.terms for node in nodes)
+    return max(counted, key=lambda terms: (counted[terms], terms.mem_per_layer_mb, repr(terms)))

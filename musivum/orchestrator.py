@@ -15,7 +15,7 @@ from musivum.books import Books
 from musivum.config import MusivumConfig
 from musivum.node import Node
 from musivum.probes import Probes
-from musivum.registration import House, Wish, read_registration
+from musivum.registration import House, Wish, check_api_url, read_registration
 from musivum.roster import Forgotten, WentOffline
 from musivum.saved import saved_node
 from musivum.store import Change, DropNode, PutNode, PutReputation, SavedReputation
@@ -53,6 +53,7 @@ class Orchestrator:
         self._books.manifests.check(wish)
         if self._config.dial_back:
             wish = replace(wish, addrs=await self._probes.prove(peer_id, wish.addrs))
+        check_api_url(wish)
         node = await self._joined(peer_id, wish)
         logger.info("joined: %s: layers %s of %s", peer_id, node.row.layers, wish.model)
         return Assigned(node.row.layers, self._config.heartbeat_seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from musivum.bodies import PriceArguments
@@ -32,7 +34,7 @@ class Price:
 def price(
     asked: PriceArguments, manifests: Manifests, roster: Roster, config: MusivumConfig
 ) -> Price:
-    """The prices of a model as asked; what was left out is as a node on that device serves it,
+    """The prices of a model as asked; what was left out is as most nodes on that device serve it,
     then as this mesh is configured.
 
     Raises UnknownManifest.
@@ -40,7 +42,7 @@ def price(
     model = ModelId(asked.model_id)
     manifest = manifests.of(model).manifest
     nodes = [node for node in roster.nodes(model) if _serves(node, manifest)]
-    alike = next((node for node in nodes if asked.device in (None, node.row.device)), None)
+    alike = _usual([node for node in nodes if asked.device in (None, node.row.device)])
     device = asked.device or (alike.row.device if alike else "cpu")
     if asked.dtype is not None:
         weights = WeightFormat.parse(asked.dtype)
@@ -65,6 +67,19 @@ def price(
     return Price(
         terms, manifest.contract, device, weights, kv, min(context, manifest.shape.context), slots
     )
+
+
+def _usual(nodes: Sequence[Node]) -> Node | None:
+    """One that serves as most of them do, and not the first: what a node says of its context and
+    slots costs it nothing, and would be what everybody's claim is sized with."""
+    ways = Counter(_way(node) for node in nodes)
+    # Of equals the one that comes first.
+    return max(nodes, key=lambda node: ways[_way(node)], default=None)
+
+
+def _way(node: Node) -> tuple[object, ...]:
+    wish = node.wish
+    return wish.device, wish.dtype, wish.kv, wish.context, wish.slots
 
 
 def _serves(node: Node, manifest: Manifest) -> bool:

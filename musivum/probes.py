@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -20,6 +21,7 @@ from tessella.core.errors import (
     PeerGone,
     Refused,
     RemoteError,
+    TessellaError,
     TooManyRequests,
 )
 from tessella.core.ids import PeerId
@@ -57,6 +59,9 @@ class Probes:
         accusation = trio.open_memory_channel[tuple[PeerId, PeerId]](MAX_WAITING)
         self._accused, self._to_probe = accusation
         self._proofs = trio.CapacityLimiter(PROOFS)
+        self._wanted = 0
+        # Of each peer that wants to be dialled back: one proof holds it, the others wait for it.
+        self._turns: dict[PeerId, trio.Lock] = {}
 
     async def prove(self, peer_id: PeerId, addrs: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the addresses at which that peer's key answers.
@@ -64,9 +69,7 @@ class Probes:
         Raises AddressUnproven if there is none, saying what each answered, and TooManyRequests
         where too many wait to be dialled.
         """
-        if self._proofs.statistics().tasks_waiting >= MAX_PROOFS_WAITING:
-            raise TooManyRequests(f"{MAX_PROOFS_WAITING} registrations wait to be dialled back")
-        async with self._proofs:
+        async with self._turn(peer_id), self._proofs:
             proof = await self._host.prove(PeerAddress(peer_id, addrs), timeout=PROOF_TIMEOUT)
         if not proof.proven:
             raise AddressUnproven(
@@ -74,6 +77,22 @@ class Probes:
                 "port, or say with --announce where the node can be dialled"
             )
         return proof.proven
+
+    @asynccontextmanager
+    async def _turn(self, peer_id: PeerId) -> AsyncIterator[None]:
+        """A peer's proofs wait for each other first: who is slow to answer has one of all places,
+        and not as many as it has streams. Raises TooManyRequests."""
+        if self._wanted >= PROOFS + MAX_PROOFS_WAITING:
+            raise TooManyRequests(f"{MAX_PROOFS_WAITING} registrations wait to be dialled back")
+        self._wanted += 1
+        turn = self._turns.setdefault(peer_id, trio.Lock())
+        try:
+            async with turn:
+                yield
+        finally:
+            self._wanted -= 1
+            if not turn.locked():
+                self._turns.pop(peer_id, None)
 
     def report(self, reporter: PeerId, accused: PeerId, now: float) -> bool:
         """Have a node looked at; False if it is already, is offline or is not known.
@@ -116,7 +135,8 @@ class Probes:
             self._waiting.discard(accused)
 
     async def _failure(self, node: Node) -> str | None:
-        """Why the node counts as lost; None if it answers anything at all to AskStatus."""
+        """Why the node counts as lost; None if it answers anything at all to AskStatus, or if it
+        was we who could not ask."""
         peer_id = node.row.peer_id
         try:
             await self._host.connect(PeerAddress(peer_id, node.row.addrs), timeout=PROBE_TIMEOUT)
@@ -126,6 +146,9 @@ class Probes:
                 await stream.receive(timeout=PROBE_TIMEOUT)
         except (PeerGone, RemoteError, Refused) as exc:
             return f"{exc.code}: {exc}"
+        except TessellaError as exc:
+            # Of a stranger's bytes a library may make an error of its own, and that is no verdict.
+            logger.warning("could not look at %s: %s: %s", peer_id, exc.code, exc)
         return None
 
 

@@ -15,9 +15,15 @@ from musivum.operator import Operator
 from musivum.pages import Pages
 from tessella.core.errors import BadRequest, Refused, UnknownRoute
 from tessella.core.frames import KIB, MAX_LIST_FRAME
+from tessella.core.text import one_line
 
 # What stands around a document in its frame takes the rest.
 MAX_DOCUMENT = MAX_LIST_FRAME - KIB
+
+# No question takes a tenth of them.
+MAX_ARGUMENTS = 64
+# Of an argument's name, in what is said about it.
+MAX_NAMED_CHARS = 80
 
 A = TypeVar("A", bound=BaseModel)
 
@@ -40,6 +46,8 @@ def read_arguments(question: Question[A], data: bytes) -> A:
     """The arguments in a JSON object. Raises BadRequest that names the field."""
     try:
         plain = json.loads(data or b"{}")
+        if isinstance(plain, dict) and len(plain) > MAX_ARGUMENTS:
+            raise BadRequest(f"arguments: more than {MAX_ARGUMENTS}")
         return question.takes.model_validate(plain)
     except (ValueError, RecursionError) as exc:
         raise BadRequest(_named(exc)) from None
@@ -49,7 +57,8 @@ def _named(error: ValueError | RecursionError) -> str:
     if not isinstance(error, ValidationError):
         return "arguments that are not JSON"
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'arguments'}: {first['msg']}"
+    where = one_line(".".join(map(str, first["loc"])))[:MAX_NAMED_CHARS]
+    return f"{where or 'arguments'}: {first['msg']}"
 
 
 def find(questions: Mapping[str, Question[Any]], path: str) -> Question[Any]:

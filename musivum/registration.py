@@ -15,7 +15,7 @@ from tessella.core.messages import Register
 from tessella.core.plan import MemoryTerms, terms_of
 from tessella.core.shape_json import decode_shape
 from tessella.core.shapes import DType, ModelShape
-from tessella.web.targets import MAX_URL_CHARS, judge_url
+from tessella.web.targets import MAX_URL_CHARS, judge_url, parse_url
 
 MAX_NAME_CHARS = 200
 MAX_DEVICE_CHARS = 64
@@ -105,6 +105,19 @@ def _kv(word: str) -> KvFormat:
         raise BadFrame(f"Register.kv: {word[:MAX_DEVICE_CHARS]!r} is not known") from None
 
 
+def check_api_url(wish: Wish) -> None:
+    """Raises BadAddress for a URL at another host than the addresses: clients are sent there, and
+    nobody may name a machine that is not shown to be theirs."""
+    if not wish.api_url:
+        return
+    hosts = {addr.split("/")[2] for addr in wish.addrs}
+    if parse_url(wish.api_url).host not in hosts:
+        raise BadAddress(
+            f"{wish.api_url[:MAX_URL_CHARS]!r} cannot be listed: its host is none of the addresses "
+            f"at which the node answers ({', '.join(sorted(hosts))})"
+        )
+
+
 def _dtype(word: str) -> DType:
     try:
         return DType(word)
@@ -118,6 +131,9 @@ def _addrs(addrs: tuple[str, ...], allow_private: bool | tuple[Cidr, ...]) -> tu
     if sum(map(len, addrs)) > MAX_ADDRS_CHARS:
         raise BadAddress(f"addresses of a node longer than {MAX_ADDRS_CHARS} characters in all")
     for addr in addrs:
+        # A zone of IPv6 may hold anything, and everybody who lists nodes would print it.
+        if not addr.isprintable():
+            raise BadAddress(f"{addr!r} cannot be listed: it cannot be printed")
         reason = judge_addr(addr, allow_private)
         if reason is not None:
             raise BadAddress(f"{addr} cannot be listed: {reason} (see allow_private_addrs)")

@@ -97,6 +97,14 @@ class Roster:
         cover = self._covers.get(group)
         return cover.holdings() if cover else []
 
+    def has_gaps(self, group: Group) -> bool:
+        """Whether a group that is here has layers that nobody holds or has promised."""
+        return self._covers[group].has_gaps
+
+    def version_of(self, group: Group) -> int:
+        """Rises whenever the listing of a group that is here changes."""
+        return self._covers[group].version
+
     def reservations(self, group: Group) -> Reservations:
         """The same as placement reads it."""
         return self._covers.get(group, Cover(group[2])).reservations()
@@ -108,6 +116,7 @@ class Roster:
         cover.put(node.peer_id, tuple(node.holdings()))
         if before is None or _listing(before) != _listing(node):
             self.version += 1
+            cover.version += 1
             self._by_model.setdefault(node.row.model, set()).add(node.peer_id)
         return node
 
@@ -121,12 +130,14 @@ class Roster:
         if not self._by_model[node.row.model]:
             del self._by_model[node.row.model]
         self._covers[node.group].put(peer_id, ())
+        self._covers[node.group].version += 1
         if not self._covers[node.group]:
             del self._covers[node.group]
 
     def restore(self, nodes: Iterable[Node], now: float) -> None:
         """Know again whom a store kept. Who stays silent is as it was for RESTORED_BEATS."""
-        grace = min(RESTORED_BEATS * self._config.heartbeat_seconds, self._config.offline_after)
+        beats = RESTORED_BEATS * self._config.heartbeat_seconds - self._config.expiry_seconds
+        grace = min(beats, self._config.offline_after)
         seen = now - self._config.offline_after + grace
         for node in nodes:
             load = replace(node.load, began=now, advanced=now)

@@ -56,8 +56,7 @@ class StatusPage:
 
     def document(self) -> dict[str, Any]:
         """The document, as plain values."""
-        roster = self.books.roster
-        nodes = roster.nodes()
+        nodes = self.books.roster.nodes()
         by_status = Counter(node.row.status for node in nodes)
         return {
             "role": "musivum",
@@ -67,7 +66,7 @@ class StatusPage:
             "uptime_seconds": round(trio.current_time() - self.started, 3),
             "protocols": sorted(self.host.protocols),
             "nodes": {"total": len(nodes), "by_status": dict(sorted(by_status.items()))},
-            "models": [self._model(model) for model in roster.models()[:MAX_MODELS]],
+            "models": [self._model(model) for model in self.books.manifests.foremost(MAX_MODELS)],
             "frames": {
                 "received": dict(sorted(self.tracker.received.items())),
                 "sent": dict(sorted(self.tracker.sent.items())),

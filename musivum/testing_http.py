@@ -100,6 +100,11 @@ class HttpNode:
         """Who calls."""
         return self.identity.peer_id
 
+    @property
+    def api_url(self) -> str:
+        """Where it would answer over HTTP: at its own address, as musivum demands."""
+        return f"http://{self.addrs[0].split('/')[2]}:8080"
+
     def asked(self, path: str, body: bytes) -> Request:
         """What a well-behaved node signs."""
         return Request("POST", path, (), body, self.musivum)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import trio
@@ -37,9 +36,8 @@ from tessella.core.errors import (
     StoreLost,
     TessellaError,
 )
-from tessella.core.frames import KIB, MAX_LIST_FRAME
 from tessella.core.identity import PURPOSE_TRACKER
-from tessella.core.ids import ModelId, PeerId
+from tessella.core.ids import PeerId
 from tessella.core.messages import (
     Announce,
     Ask,
@@ -57,14 +55,12 @@ from tessella.core.messages import (
     Signed,
     decode,
 )
-from tessella.core.peers import PeerRow, encode_rows
+from tessella.web.limits import Buckets, RateLimits
 
 logger = logging.getLogger(__name__)
 
 # A stream that asks nothing for this many heartbeats is finished; its node may open another.
 IDLE_BEATS = 6
-# What stands around the rows in their frame.
-_LIST_BYTES = MAX_LIST_FRAME - KIB
 CALLS = (Register, Ready, Announce, Deregister, ReportFailure)
 
 
@@ -87,6 +83,8 @@ class Tracker:
     def __init__(self, config: MusivumConfig, rooms: Rooms) -> None:
         self._config = config
         self._rooms = rooms
+        pace = RateLimits(per_second=config.requests_per_second, burst=config.request_burst)
+        self._paces = Buckets[PeerId](pace, most=config.max_connections)
         self.received: Counter[str] = Counter()
         """Frames by kind, since the start."""
         self.sent: Counter[str] = Counter()
@@ -105,9 +103,16 @@ class Tracker:
             except (PeerClosed, PeerSilent):
                 return
             self.received[type(message).__name__] += 1
+            await self._pace(stream.peer_id)
             reply = await self._reply(message, stream.peer_id)
             self.sent[type(reply).__name__] += 1
             await stream.send(reply)
+
+    async def _pace(self, peer_id: PeerId) -> None:
+        """Have a peer wait that asks too fast: its own next questions, and nobody else's."""
+        # By the clock, and not by an event: a bucket fills by itself.
+        while not self._paces.take(peer_id, trio.current_time()):  # noqa: ASYNC110
+            await trio.sleep(1 / self._config.requests_per_second)
 
     async def _reply(self, message: Message, peer_id: PeerId) -> Message:
         try:
@@ -126,7 +131,7 @@ class Tracker:
             case Signed():
                 return await self._called(self._admitted(message, peer_id), peer_id)
             case AskPeers(model):
-                return self._peers(model)
+                return Peers(self._rooms.answers.rows(model))
             case Ask(name, arguments):
                 question = find(PUBLIC, name)
                 asked = read_arguments(question, arguments)
@@ -174,19 +179,3 @@ class Tracker:
                 return await room.deregister(peer_id)
             case _:
                 return room.report_failure(peer_id, call)
-
-    def _peers(self, model: ModelId) -> Peers:
-        nodes = self._rooms.books.roster.nodes(model or None)
-        return Peers(list_of((node.row for node in nodes), _LIST_BYTES))
-
-
-def list_of(rows: Iterable[PeerRow], limit: int) -> bytes:
-    """Rows as a peer list of at most `limit` bytes: those that serve stay, if not all fit."""
-    kept = sorted(rows, key=lambda row: (not row.serves, row.peer_id))
-    data = encode_rows(kept)
-    while kept and len(data) > limit:
-        logger.warning("peer list cut: %s rows are %s bytes", len(kept), len(data))
-        # In proportion, and one less, so that this ends.
-        kept = kept[: max(0, len(kept) * limit // len(data) - 1)]
-        data = encode_rows(kept)
-    return data

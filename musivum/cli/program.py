@@ -120,6 +120,8 @@ def _say_standby(json_lines: bool) -> None:
     line = json.dumps({"event": "standby"})
     typer.echo(line if json_lines else "musivum stands by: another one has the database")
     sys.stdout.flush()
+    # There is time now, and none when the other one dies: libp2p alone takes a second.
+    import p2p.host  # noqa: F401
 
 
 def _say_ready(listening: Listening, json_lines: bool) -> None:

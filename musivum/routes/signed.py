@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Security
 from fastapi.security import APIKeyHeader
+from pydantic import BeforeValidator
 from starlette.datastructures import Headers
 
 from musivum.admission import Admission, SignedCall
@@ -50,6 +51,9 @@ from tessella.core.signed_request import Request as SignedRequest
 from tessella.web.errors import answers
 
 REFUSED = (401, 403, 413, 429)
+# No call has more than 16. Each field that is not known is an error of its own to whoever validates
+# them, and a body has room for thirty thousand.
+MAX_FIELDS = 64
 _SIGNATURE = APIKeyHeader(
     name="Tessella-Signature",
     scheme_name="Signature",
@@ -78,12 +82,23 @@ _BESIDE: list[dict[str, Any]] = [
 ]
 
 
+def _few(body: object) -> object:
+    if isinstance(body, dict) and len(body) > MAX_FIELDS:
+        raise ValueError(f"{len(body)} fields, over {MAX_FIELDS}")
+    return body
+
+
+_FEW = BeforeValidator(_few)
+
+
 def add_signed_routes(app: FastAPI, rooms: Rooms) -> None:
     """The routes of nodes."""
     room = rooms.orchestrator
 
     @app.post("/register", **_documented("register", *REFUSED, 409, 503))
-    async def register(request: Request, body: RegisterBody, _: Nothing) -> Registered:
+    async def register(
+        request: Request, body: Annotated[RegisterBody, _FEW], _: Nothing
+    ) -> Registered:
         """Join with a claim: this is where the layer split is computed."""
         rooms.admission.check_policy(PeerId(body.peer_id))
         _check_identity(body, request.headers)
@@ -96,27 +111,33 @@ def add_signed_routes(app: FastAPI, rooms: Rooms) -> None:
         )
 
     @app.post("/announce", **_documented("announce", *REFUSED, 404))
-    async def announce(request: Request, body: AnnounceBody, _: Nothing) -> AcceptedBody:
+    async def announce(
+        request: Request, body: Annotated[AnnounceBody, _FEW], _: Nothing
+    ) -> AcceptedBody:
         """A heartbeat: liveness, queue depth, health, progress of a load."""
         peer_id = await _admitted(request, rooms)
         said = body.model_dump(exclude={"role"})
         return _accepted(rooms, peer_id, room.announce(peer_id, Announce(**said)))
 
     @app.post("/ready", **_documented("ready", *REFUSED, 404, 409, 503))
-    async def ready(request: Request, body: ReadyBody, _: Nothing) -> AcceptedBody:
+    async def ready(request: Request, body: Annotated[ReadyBody, _FEW], _: Nothing) -> AcceptedBody:
         """Shards loaded: I serve now."""
         peer_id = await _admitted(request, rooms)
         await room.ready(peer_id, _range(body.layers))
         return AcceptedBody()
 
     @app.post("/deregister", **_documented("deregister", *REFUSED, 503))
-    async def deregister(request: Request, body: DeregisterBody, _: Nothing) -> AcceptedBody:
+    async def deregister(
+        request: Request, body: Annotated[DeregisterBody, _FEW], _: Nothing
+    ) -> AcceptedBody:
         """Leave cleanly."""
         await room.deregister(await _admitted(request, rooms))
         return AcceptedBody()
 
     @app.post("/report_failure", **_documented("report_failure", *REFUSED, 404, 409))
-    async def report_failure(request: Request, body: ReportBody, _: Nothing) -> AcceptedBody:
+    async def report_failure(
+        request: Request, body: Annotated[ReportBody, _FEW], _: Nothing
+    ) -> AcceptedBody:
         """A peer that failed, so that it is looked at."""
         peer_id = await _admitted(request, rooms)
         room.report_failure(peer_id, ReportFailure(PeerId(body.peer_id), body.code))

@@ -69,10 +69,11 @@ def _contracts(rows: Iterable[PeerRow]) -> list[list[PeerRow]]:
 
 
 def _coverage(rows: Sequence[PeerRow], total: int) -> Coverage:
-    served = [row.layers for row in rows if row.serves]
+    # Of thousands of nodes most hold a range that others hold too.
+    served = sorted({row.layers for row in rows if row.serves})
     loading = [row.layers for row in rows if row.status == NodeStatus.PENDING_LOAD.value]
     gaps = holes(served, total)
-    above = any(layers.stop > gap.stop for gap in gaps for layers in served)
+    above = bool(gaps) and any(layers.stop > gaps[0].stop for layers in served)
     broken = MeshHealth.DEGRADED if above else MeshHealth.INCOMPLETE
     return Coverage(broken if gaps else MeshHealth.HEALTHY, tuple(gaps), tuple(sorted(loading)))
 
@@ -133,10 +134,37 @@ class _Search:
         self._twins = _cheapest_twins(rows)
         # From each boundary, the cost of the cheapest path to the end, nodes used at will.
         self._ahead: dict[int, int] = {total: 0}
+        # And the first stage of that path.
+        self._way: dict[int, tuple[PeerRow, int]] = {}
         self._look_ahead()
 
     def best(self, first: PeerId | None) -> tuple[int, _Path] | None:
         """The cheapest path and its cost; None where there is none."""
+        return self._straight(first) or self._search(first)
+
+    def _straight(self, first: PeerId | None) -> tuple[int, _Path] | None:
+        """The path that the look-ahead took, if it takes no node twice: then none is cheaper."""
+        path: _Path = ()
+        cost = reach = 0
+        while reach < self._total:
+            step = self._way.get(reach) if path or first is None else self._from(first)
+            if step is None:
+                return None
+            row, stop = step
+            cost += stage_cost(row, stop - reach)
+            path, reach = (*path, (row.peer_id, stop)), stop
+        return (cost, path) if len({peer_id for peer_id, _ in path}) == len(path) else None
+
+    def _from(self, first: PeerId) -> tuple[PeerRow, int] | None:
+        """The cheapest first stage of one node."""
+        steps = self._next(0, (), first)
+        return min(
+            steps,
+            key=lambda step: (stage_cost(*step) + self._ahead[step[1]], -step[1]),
+            default=None,
+        )
+
+    def _search(self, first: PeerId | None) -> tuple[int, _Path] | None:
         # The cheapest estimate comes first, then the longest reach; the path itself breaks ties.
         paths: list[tuple[int, int, int, _Path]] = [(0, 0, 0, ())]
         while paths:
@@ -167,15 +195,28 @@ class _Search:
         return [stop for stop in self._ahead if start < stop <= row.layers.stop]
 
     def _look_ahead(self) -> None:
-        for start in reversed(self._cuts[:-1]):
-            ways = (
-                stage_cost(row, stop - start) + self._ahead[stop]
-                for row in self._twins
-                for stop in self._stops(row, start)
-            )
-            best = min(ways, default=None)
-            if best is not None:
-                self._ahead[start] = best
+        """From the last boundary down. Costs are linear in layers, so where a node hands over best
+        does not depend on where its stage starts: one best stop is carried along for each."""
+        prices = [
+            (stage_cost(row, 0), stage_cost(row, 1) - stage_cost(row, 0)) for row in self._twins
+        ]
+        best_stops: list[tuple[int, int] | None] = [None] * len(self._twins)
+        for start, after in zip(self._cuts[-2::-1], self._cuts[:0:-1], strict=True):
+            found: tuple[int, int, PeerId, int] | None = None
+            for number, row in enumerate(self._twins):
+                if not row.layers.start <= start < row.layers.stop:
+                    continue
+                hop, layer = prices[number]
+                best = best_stops[number]
+                if after in self._ahead:
+                    handed = (layer * after + self._ahead[after], -after)
+                    best = best_stops[number] = min(best, handed) if best else handed
+                if best:
+                    way = (hop + best[0] - layer * start, best[1], row.peer_id, number)
+                    found = min(found, way) if found else way
+            if found:
+                self._ahead[start] = found[0]
+                self._way[start] = self._twins[found[3]], -found[1]
 
     def _fewest(self, first: PeerId | None) -> tuple[int, _Path] | None:
         """The path that always takes the node that reaches farthest, and so none twice."""

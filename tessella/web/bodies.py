@@ -1,5 +1,7 @@
 """What a request may bring: headers of a bounded size, and a body that is bounded and arrives.
 
+Parameters of a query are counted too: a framework keeps words for each that it does not know.
+
 The cap of a body is known before a byte of it is read. A body that announces its length is
 refused at once; one that comes in chunks is counted. A body that only trickles is given up when
 it is slower than one could call reading: waiting is what it would make us do for hours.
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tessella.core.errors import BodyTooLarge, RemoteError
+from tessella.core.errors import BadRequest, BodyTooLarge, RemoteError
 from tessella.web.errors import BadFraming, HttpRefusal
 
 KIB = 1024
@@ -21,6 +23,8 @@ MAX_HEADER_LINES = 128
 """A browser sends about 20; each line costs more memory than its bytes."""
 MAX_HEADER_BYTES = 16 * KIB
 """All lines together, as h11 and most servers bound them."""
+MAX_PARAMETERS = 64
+"""Of a query; no question here takes ten."""
 SLOWEST = 500.0
 """Bytes a second below which a body is given up, as Apache's mod_reqtimeout has it."""
 SLOW_START_SECONDS = 10.0
@@ -50,8 +54,9 @@ DEFAULT_BODIES = BodyCaps()
 class BodyLimits:
     """Middleware that holds requests to their limits. Raises the error to answer with.
 
-    The errors are BodyTooLarge, BadFraming, and HttpRefusal of 408 and 431. Where a limit breaks
-    while the app reads, what the app answers to that is dropped, unless it had begun before.
+    The errors are BodyTooLarge, BadRequest, BadFraming, and HttpRefusal of 408 and 431. Where a
+    limit breaks while the app reads, what the app answers to that is dropped, unless it had begun
+    before.
     """
 
     def __init__(self, app: ASGIApp, caps: BodyCaps = DEFAULT_BODIES) -> None:
@@ -65,6 +70,7 @@ class BodyLimits:
             return
         limit = self._caps.of(scope["path"])
         check_headers(scope["headers"], limit)
+        check_query(scope.get("query_string", b""))
         body = _BoundedBody(receive, send, limit)
         try:
             await self._app(scope, body.receive, body.send)
@@ -92,6 +98,12 @@ def check_headers(headers: list[tuple[bytes, bytes]], limit: int) -> None:
     digits = lengths[0].lstrip(b"0") or b"0"
     if len(digits) > len(str(limit)) or int(digits) > limit:
         raise BodyTooLarge(limit)
+
+
+def check_query(query: bytes) -> None:
+    """Raises BadRequest for more parameters than MAX_PARAMETERS."""
+    if query.count(b"&") >= MAX_PARAMETERS:
+        raise BadRequest(f"query: over {MAX_PARAMETERS} parameters")
 
 
 def seconds_allowed(received: int) -> float:

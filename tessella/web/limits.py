@@ -5,8 +5,10 @@ An address means what one stranger has: an IPv4 address, or the /64 that every I
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from ipaddress import ip_network
+from typing import Generic, TypeVar
 
 import trio
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +19,10 @@ from tessella.core.errors import TooManyRequests
 MAX_SOURCES = 16_384
 """Addresses that are remembered, about 4 MiB. One whose bucket refilled is forgotten first, then
 the one that asked longest ago."""
+
+
+S = TypeVar("S", bound=Hashable)
+"""Who asks, as it is told apart from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +45,19 @@ class _Bucket:
     at: float
 
 
-class Buckets:
+class Buckets(Generic[S]):
     """One bucket a source, full until it is used. `now` is in seconds and does not go back."""
 
     def __init__(self, limits: RateLimits, most: int = MAX_SOURCES) -> None:
         self._limits = limits
         self._most = most
         # Used longest ago first.
-        self._buckets: dict[Cidr, _Bucket] = {}
+        self._buckets: dict[S, _Bucket] = {}
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, source: Cidr, now: float) -> bool:
+    def take(self, source: S, now: float) -> bool:
         """Whether one more may pass, which then counts."""
         bucket = self._buckets.pop(source, None) or _Bucket(float(self._limits.burst), now)
         self._buckets[source] = bucket
@@ -82,7 +88,7 @@ class RateLimiter:
     def __init__(self, app: ASGIApp, limits: RateLimits = DEFAULT_RATE) -> None:
         self._app = app
         self._limits = limits
-        self._buckets = Buckets(limits)
+        self._buckets = Buckets[Cidr](limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -5,7 +5,10 @@ The copy outlives musivum: while it is away, sessions go on over the nodes that 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 import trio
 
@@ -55,18 +58,33 @@ class Directory:
         self._ask = ask
         self._patience = patience
         self._rows: dict[PeerId, PeerRow] = {}
+        self._ours: Counter[PeerId] = Counter()
         self._ask_at = float("-inf")
         self._asking = trio.Lock()
 
     async def rows(self) -> list[PeerRow]:
         """Who serves the model, as the mesh said within the last seconds, or said last.
 
-        Raises the error of the asking only if nothing was ever heard.
+        Our own sessions are load that we know of before the mesh does. Raises the error of the
+        asking only if nothing was ever heard.
         """
         async with self._asking:
             if trio.current_time() >= self._ask_at:
                 await self._refresh()
-        return list(self._rows.values())
+        return [self._with_ours(row) for row in self._rows.values()]
+
+    def _with_ours(self, row: PeerRow) -> PeerRow:
+        ours = self._ours[row.peer_id]
+        return row if ours <= row.queue_depth else replace(row, queue_depth=ours)
+
+    @contextmanager
+    def using(self, peers: Sequence[PeerId]) -> Iterator[None]:
+        """Count a session of ours through these nodes, until it is over."""
+        self._ours.update(peers)
+        try:
+            yield
+        finally:
+            self._ours -= Counter(peers)
 
     async def _refresh(self) -> None:
         try:

@@ -68,6 +68,7 @@ class Entry:
         terms = await self._terms(request)
         opened, key = terms.opened, (terms.opened.session_id, terms.opened.epoch)
         with (
+            self.around.directory.using([place.peer_id for place in opened.chain[1:]]),
             self.desk.expect(*key, opened.chain[-1].peer_id) as inbox,
             self.sessions.open(terms.lease, terms.stage.layers) as stage,
         ):

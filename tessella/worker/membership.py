@@ -71,9 +71,10 @@ class Membership:
     async def ready(self, layers: LayerRange) -> None:
         """Have musivum list us, joining again if it forgot us. Raises its refusal.
 
-        A musivum that is away is waited for: what was loaded is not thrown away over that.
+        A musivum that is away, or cannot take it just then, is waited for: what was loaded is not
+        thrown away over that.
         """
-        await try_again(partial(self._be_listed, layers), math.inf, is_away)
+        await try_again(partial(self._be_listed, layers), math.inf, _may_be_said_again)
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model, as musivum lists them. Raises PeerGone, RemoteFailure."""
@@ -174,3 +175,7 @@ class Membership:
             except TessellaError as exc:
                 logger.info("left without a goodbye: %s: %s", exc.code, exc)
             await self._tracker.aclose()
+
+
+def _may_be_said_again(error: TessellaError) -> bool:
+    return is_away(error) or (isinstance(error, RemoteFailure) and error.retry)

@@ -21,6 +21,8 @@ from tessella.core.errors import (
     OutOfTurn,
     PeerGone,
     PeerSilent,
+    PeerUnreachable,
+    Refused,
     RemoteFailure,
     TessellaError,
 )
@@ -146,9 +148,7 @@ class Tracker:
     async def _ask_once(self, message: Message) -> Message:
         stream, self._stream = self._stream, None
         if stream is None:
-            musivum = self._musivums[0]
-            await self._host.connect(musivum, timeout=CONNECT_TIMEOUT)
-            stream = await self._host.open_stream(musivum.peer_id, TRACKER, timeout=CONNECT_TIMEOUT)
+            stream = await self._open(self._musivums[0])
         try:
             await stream.send(message, timeout=ANSWER_TIMEOUT)
             answer = await stream.receive(ANSWER_TIMEOUT)
@@ -159,3 +159,11 @@ class Tracker:
         if isinstance(answer, Fail):
             raise RemoteFailure(answer.code, answer.text, retry=answer.retry)
         return answer
+
+    async def _open(self, musivum: PeerAddress) -> FrameStream:
+        await self._host.connect(musivum, timeout=CONNECT_TIMEOUT)
+        try:
+            return await self._host.open_stream(musivum.peer_id, TRACKER, timeout=CONNECT_TIMEOUT)
+        except Refused as exc:
+            # One that starts listens before it serves, if only for a moment.
+            raise PeerUnreachable(str(exc)) from exc

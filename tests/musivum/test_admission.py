@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -138,7 +139,7 @@ def test_nonces_are_kept_three_minutes_and_not_four() -> None:
 
 
 def test_full_memory_refuses_and_forgets_nothing() -> None:
-    nonces = Nonces(limit=3, per_peer=2)
+    nonces = Nonces(limit=3, per_peer=2, share=1)
     nonces.use(NODE.peer_id, b"1", 0.0)
     nonces.use(NODE.peer_id, b"2", 0.0)
     with pytest.raises(TooManyRequests):
@@ -152,7 +153,17 @@ def test_full_memory_refuses_and_forgets_nothing() -> None:
 
 
 def test_nonces_that_come_all_the_time_are_forgotten_all_the_time() -> None:
-    nonces = Nonces(limit=1000)
+    nonces = Nonces(limit=1000, share=1)
     for second in range(2000):
         nonces.use(NODE.peer_id, str(second).encode(), float(second))
         assert len(nonces) <= NONCE_SECONDS + 31
+
+
+def test_many_keys_leave_room_for_nodes_that_call_as_they_should() -> None:
+    nonces = Nonces(limit=4096, per_peer=512)
+    for key in range(500):
+        with contextlib.suppress(TooManyRequests):
+            for call in range(512):
+                nonces.use(PeerId(str(key)), b"%d" % call, NOW)
+    assert len(nonces) < 4096
+    nonces.use(NODE.peer_id, b"1", NOW)

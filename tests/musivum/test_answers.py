@@ -20,6 +20,10 @@ class Roster:
 
     def __init__(self) -> None:
         self.version = 1
+        self.nodes = 0
+
+    def __len__(self) -> int:
+        return self.nodes
 
 
 class Pages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from musivum.admission import MAX_NONCES_PER_PEER
+from musivum.app import open_rooms
 from musivum.config import MusivumConfig
 from musivum.probes import MAX_REPORTS
-from musivum.testing import Caller, a_registration, calling, running
+from musivum.store.memory import MemoryStore
+from musivum.testing import QUIET, Caller, a_registration, calling, clock, running
 from p2p.kad_wire import KAD
 from p2p.streams import FrameStream
 from p2p.testing import MemoryNetwork
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import PeerGone, Refused
 from tessella.core.identity import Identity
-from tessella.core.ids import ModelId
+from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import (
     HOP,
@@ -27,12 +31,14 @@ from tessella.core.messages import (
     TRACKER,
     Accepted,
     Announce,
+    Ask,
     AskPeers,
     AskStatus,
     Assigned,
     Fail,
     Hidden,
     Message,
+    Operate,
     Peers,
     Ready,
     ReportFailure,
@@ -241,3 +247,81 @@ async def test_hidden_states_have_no_way_in(autojump_clock: MockClock) -> None:
             assert answer.code == "out_of_turn"
             with pytest.raises(PeerGone):
                 await stream.receive(timeout=5)
+
+
+class Flood:
+    """A node that is let in and says whatever it can, over and over."""
+
+    def __init__(self, node: Caller, rival: PeerId) -> None:
+        self.node = node
+        self.once = node.sign(node.a_call(BEAT))
+        self.accused = ReportFailure(rival, "peer_silent")
+        self.codes: Counter[str] = Counter()
+
+    async def wave(self, number: int) -> None:
+        """One of each: distinct and repeated, signed and not, well-formed all of them."""
+        node = self.node
+        for message in (
+            node.sign(node.a_call(BEAT)),
+            self.once,
+            node.sign(node.a_call(self.accused)),
+            Ask(f"/nothing/{number}", b"{}"),
+            Operate(f"token {number}", "/rebalance", b"{}"),
+        ):
+            answer = await node.ask(message)
+            self.codes[answer.code if isinstance(answer, Fail) else "done"] += 1
+
+
+async def sybils(net: MemoryNetwork, tracker: PeerAddress, count: int) -> Counter[str]:
+    """So many identities that register and vanish; what they are answered."""
+    codes: Counter[str] = Counter()
+    for number in range(count):
+        async with calling(net, b"sybil" + number.to_bytes(27, "big"), tracker) as sybil:
+            answer = await sybil.register()
+            codes[answer.code if isinstance(answer, Fail) else "done"] += 1
+    return codes
+
+
+@pytest.mark.parametrize("waves", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_a_flood_of_messages_leaves_little_behind_and_keeps_nobody_out(
+    autojump_clock: MockClock, waves: int
+) -> None:
+    net, rounds, places = MemoryNetwork(), 10, 50
+    ours = Identity(TRACKER_SEED)
+    # The pace of a peer is held elsewhere; here it would only make the calls old.
+    config = replace(QUIET, min_vram_mb=0, max_nodes=places, requests_per_second=1e9)
+    async with (
+        net.host(ours) as host,
+        open_rooms(host, ours, config, store=MemoryStore(), clock=clock, token="t" * 32) as opened,
+        calling(net, SEEDS[0], host.address) as honest,
+        calling(net, SEEDS[1], host.address) as flooder,
+    ):
+        rooms = opened.rooms
+        honest.host.serve(STATUS, answers_status, streams=8, per_peer=8)
+        await join(honest)
+        await join(flooder)
+        flood = Flood(flooder, honest.peer_id)
+        for number in range(rounds):
+            for wave in range(waves // rounds):
+                await flood.wave(number * waves + wave)
+            codes = await sybils(net, host.address, 10)
+            assert set(codes) <= {"done", "too_many_sessions"}
+            assert await honest.call(BEAT) == Accepted()
+            assert (await statuses(honest))[honest.peer_id] == "Healthy"
+            await trio.sleep(5)
+        assert sum(flood.codes.values()) == 5 * waves
+        assert flood.codes.keys() == {
+            "done",
+            "call_replayed",
+            "too_many_requests",
+            "unknown_route",
+            "admin_only",
+        }
+        # Each of the calls that were let in, and nothing of the others.
+        assert len(rooms.admission.nonces) <= MAX_NONCES_PER_PEER + 200
+        assert len(rooms.books.roster) <= places
+        assert len(rooms.books.reputations) <= 2 + 10 * rounds
+        assert sum(opened.page.tracker.refused.values()) >= 4 * waves - MAX_NONCES_PER_PEER
+        assert len(opened.page.tracker.refused) <= len(flood.codes) + 2
+        known = rooms.books.reputations.of(honest.peer_id)
+        assert (known.offline, known.accused_confirmed) == (0, 0)

@@ -12,6 +12,7 @@ from musivum.manifests import Known, Manifests
 from musivum.registration import Wish, read_registration
 from musivum.roster import Roster
 from musivum.testing import HOUSE, SMALL, a_registration
+from tessella.core import manifest as core_manifest
 from tessella.core.contracts import contract_of
 from tessella.core.errors import BadManifest, TooManyRequests, UnknownManifest
 from tessella.core.ids import ModelId, PeerId
@@ -21,6 +22,7 @@ from tessella.core.shape_json import encode_shape
 
 SMALL_ID = ModelId("small")
 WIDER = replace(SMALL, vocab=8192)
+SMALL_CONTRACT, WIDER_CONTRACT = contract_of(SMALL), contract_of(WIDER)
 OURS, THEIRS = (Manifest(model=SMALL_ID, shape=shape) for shape in (SMALL, WIDER))
 
 
@@ -114,3 +116,21 @@ def test_so_many_models_have_a_manifest_and_no_more(monkeypatch: pytest.MonkeyPa
     with pytest.raises(TooManyRequests, match="1 models have a manifest already"):
         known.check_room(ModelId("another"))
     known.check_room(SMALL_ID)
+
+
+def test_a_list_of_models_works_out_no_contract_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(shape: object) -> str:
+        raise AssertionError(f"worked out for {shape}")
+
+    known = Manifests(of_nodes(a=OURS), [replace(THEIRS, model=ModelId("published"))])
+    monkeypatch.setattr(core_manifest, "contract_of", again)
+    assert [each.manifest.contract for each in known.all()] == [WIDER_CONTRACT, SMALL_CONTRACT]
+
+
+def test_of_more_models_than_are_listed_the_published_and_the_large_ones_stay() -> None:
+    nodes = of_nodes(a=OURS, b=OURS, c=OURS)
+    for number, model in enumerate(("!", "!!", "large", "large", "mine")):
+        nodes.join(PeerId(f"of {number}"), replace(wish(OURS), model=ModelId(model)), 0.0)
+    known = Manifests(nodes, [replace(OURS, model=ModelId("mine"))])
+    assert known.foremost(3) == ["large", "mine", "small"]
+    assert known.foremost(5) == ["!", "!!", "large", "mine", "small"]

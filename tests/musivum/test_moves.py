@@ -130,6 +130,67 @@ async def test_layers_that_somebody_loads_are_no_hole(autojump_clock: MockClock)
         assert mesh.pushed == []
 
 
+async def test_a_node_that_only_loads_other_layers_keeps_no_hole_open(
+    autojump_clock: MockClock,
+) -> None:
+    async with going_on(await a_mesh(SPARE, heal=HEAL)) as mesh:
+        mesh.roster.join(PeerId("e"), replace(WISH, wanted=LayerRange(4, 10)), 0.0)
+        mesh.lose("a")
+        await trio.sleep(HEAL + 3)
+        (moved,) = mesh.moving()
+        await mesh.arrive(moved)
+        await trio.sleep(HEAL)
+        assert len(mesh.pushed) == 1
+
+
+async def test_whom_we_moved_is_waited_for_while_it_loads(autojump_clock: MockClock) -> None:
+    nodes = {**SPARE, "e": "4:10", "f": "10:12"}
+    async with going_on(await a_mesh(nodes, heal=HEAL)) as mesh:
+        mesh.lose("a")
+        mesh.lose("c")
+        mesh.lose("f")
+        await trio.sleep(HEAL + 3)
+        (moved,) = mesh.moving()
+        mesh.beat(moved, "PendingLoad")
+        await trio.sleep(HEAL)
+        assert len(mesh.pushed) == 1
+        await mesh.arrive(moved)
+        await trio.sleep(3)
+        assert len(mesh.pushed) == 2
+
+
+async def test_one_node_with_absurd_wishes_stops_nobody(autojump_clock: MockClock) -> None:
+    vast = terms_of(WISH.shape, DType.F32, context=256, slots=4096, kv=KvFormat.F32, min_vram_mb=0)
+    async with going_on(await a_mesh(SPARE, heal=HEAL)) as mesh:
+        mesh.serve("!", "4:5", replace(WISH, claim_mb=1 << 20, terms=vast))
+        mesh.lose("a")
+        await trio.sleep(HEAL + 3)
+        assert mesh.moving().keys() <= {"b", "d"}
+        assert len(mesh.moving()) == 1
+
+
+async def test_models_whose_nodes_do_not_answer_delay_no_other(autojump_clock: MockClock) -> None:
+    mesh = await a_mesh(SPARE)
+    for number in range(20):
+        for name, layers in SPARE.items():
+            mesh.serve(f"{number} {name}", layers, replace(WISH, model=ModelId(f"a {number}")))
+        mesh.lose(f"{number} a")
+    mesh.lose("a")
+
+    async def push(peer_id: PeerId, layers: LayerRange) -> None:
+        if peer_id not in "bd":
+            await trio.sleep(15)
+            raise PeerUnreachable(peer_id)
+        told.append(trio.current_time())
+
+    told: list[float] = []
+    mesh.moves = Moves(mesh.roster, mesh.room, push, heal_seconds=0)
+    began = trio.current_time()
+    assert len(await mesh.moves.rebalance()) == 21
+    assert told == [began]
+    assert trio.current_time() == began + 15
+
+
 @pytest.mark.parametrize(
     ("nodes", "heal"), [(SPARE, 0.0), (NO_SPARE, HEAL)], ids=["never heals", "nobody to spare"]
 )
@@ -343,9 +404,10 @@ async def test_a_model_whose_nodes_all_leave_meanwhile_is_passed_over(
             mesh.roster.leave(PeerId(f"other {name}"))
 
     mesh.moves = Moves(mesh.roster, mesh.room, others_leave, heal_seconds=0)
-    (move,) = await mesh.moves.rebalance()
-    assert "other" not in move.peer_id
+    begun = await mesh.moves.rebalance()
+    assert any("other" not in move.peer_id for move in begun)
     await mesh.moves.tick(trio.current_time())
+    assert mesh.roster.models() == ["small"]
 
 
 async def test_a_node_that_leaves_while_another_is_given_up_ends_nothing(

@@ -41,9 +41,8 @@ async def meshed(
     async with answering(net, MUSIVUM_SEED, config) as door, trio.open_nursery() as nursery:
         opened = [await nursery.start(hold, net, seed, door) for seed in SEEDS[:nodes]]
         for number, node in enumerate(opened):
-            where = f"http://10.0.0.{number + 1}:8080"
             ask = node.join if number in ready else node.register
-            await ask(api_addr=where)
+            await ask(api_addr=node.api_url)
         yield door, opened
         nursery.cancel_scope.cancel()
 
@@ -220,8 +219,8 @@ async def test_peers_say_where_and_workers_do_not(autojump_clock: MockClock) -> 
             "layer_ranges": [[0, 4]],
             "total_layers": 12,
             "replica_group_id": 0,
-            "http_api_url": "http://10.0.0.1:8080",
-            "http_addr": "10.0.0.1",
+            "http_api_url": opened[0].api_url,
+            "http_addr": opened[0].addrs[0].split("/")[2],
             "p2p_addrs": [f"{opened[0].addrs[0]}/p2p/{IDS[0]}"],
             "device": "cpu",
             "dtype": "f32",

@@ -129,3 +129,9 @@ def test_nodes_that_are_gone_say_nothing_about_the_price() -> None:
 def test_a_model_that_nobody_knows_has_no_price() -> None:
     with pytest.raises(UnknownManifest, match="no manifest of 'small'"):
         priced(NOBODY, published=False)
+
+
+def test_one_node_that_serves_otherwise_is_not_what_all_are_sized_with() -> None:
+    greedy = replace(CPU, context=1 << 20, slots=4096, claim_mb=1 << 30)
+    found = priced(roster(a=greedy, b=CPU, c=CPU))
+    assert facts(found) == ("cpu", "f32", "f32", 256, 1)

@@ -13,6 +13,7 @@ from musivum.registration import (
     MAX_CLAIM_MB,
     MAX_SLOTS,
     Wish,
+    check_api_url,
     read_registration,
 )
 from musivum.testing import HOUSE, SMALL, a_registration
@@ -52,6 +53,8 @@ def test_a_registration_becomes_prices_and_a_wish() -> None:
         ("addrs", ("/ip4/169.254.0.1/tcp/1",), "bad_address", "link-local"),
         ("addrs", ("/ip4/0.0.0.0/tcp/1",), "bad_address", "no machine"),
         ("addrs", ("/ip4/10.0.0.1/tcp/0",), "bad_address", "port 0"),
+        ("addrs", ("/ip6/fd00::1%a\nb/tcp/1",), "bad_address", "cannot be printed"),
+        ("addrs", ("/dns4/a\x1b[2J.example/tcp/1",), "bad_address", "cannot be printed"),
         ("device", "x" * 65, "bad_frame", "Register.device"),
         ("shape", b"{}", "bad_frame", "shape"),
         ("dtype", "q8", "bad_frame", "Register.dtype"),
@@ -98,3 +101,22 @@ def test_private_addresses_are_listed_where_the_mesh_allows_them(
     else:
         with pytest.raises(BadAddress, match="allow_private_addrs"):
             read_registration(asked, house)
+
+
+@pytest.mark.parametrize(
+    ("url", "listed"),
+    [
+        ("", True),
+        ("http://10.0.0.9:8080", True),
+        ("https://10.0.0.9", True),
+        ("http://10.0.0.8:8080", False),
+        ("https://victim.example", False),
+    ],
+)
+def test_no_node_names_a_machine_that_is_not_shown_to_be_its_own(url: str, listed: bool) -> None:
+    wish = read(replace(a_registration(), api_url=url))
+    if listed:
+        check_api_url(wish)
+    else:
+        with pytest.raises(BadAddress, match=r"none of the addresses.*10\.0\.0\.9"):
+            check_api_url(wish)

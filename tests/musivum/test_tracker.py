@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from musivum.answers import list_of
 from musivum.config import MusivumConfig
 from musivum.testing import Caller, a_registration, calling, running
-from musivum.tracker import list_of
 from p2p.testing import MemoryNetwork
 from tessella.core.errors import PeerGone
 from tessella.core.frames import MAX_TRACKER_FRAME
@@ -243,6 +243,28 @@ async def test_a_stream_that_asks_nothing_is_finished_and_its_node_stays(
         assert trio.current_time() == pytest.approx(300)
         node.stream = await node.host.open_stream(tracker.peer_id, TRACKER, timeout=5)
         assert [row.status for row in await listed(node)] == ["Offline"]
+
+
+async def test_a_peer_that_asks_too_fast_waits_and_nobody_else_does(
+    autojump_clock: MockClock,
+) -> None:
+    net = MemoryNetwork()
+    config = replace(CONFIG, requests_per_second=10.0, request_burst=5)
+    async with (
+        running(net, TRACKER_SEED, config) as tracker,
+        calling(net, SEEDS[0], tracker) as hasty,
+        calling(net, SEEDS[1], tracker) as other,
+    ):
+        began = trio.current_time()
+        for _ in range(5):
+            await listed(hasty)
+        assert trio.current_time() == began
+        for _ in range(20):
+            await listed(hasty)
+        assert trio.current_time() == pytest.approx(began + 2.0, abs=0.2)
+        before = trio.current_time()
+        await listed(other)
+        assert trio.current_time() == before
 
 
 def test_a_list_that_is_too_long_keeps_those_that_serve() -> None:

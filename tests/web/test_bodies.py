@@ -16,6 +16,7 @@ from tessella.web.app import ErrorAnswers
 from tessella.web.bodies import (
     MAX_HEADER_BYTES,
     MAX_HEADER_LINES,
+    MAX_PARAMETERS,
     SLOW_START_SECONDS,
     BodyCaps,
     BodyLimits,
@@ -210,3 +211,10 @@ def test_headers_beyond_their_limits_are_refused(
         check_headers(headers, 100)
     assert caught.value.status == status
     assert error_answer(caught.value, now=0.0).headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(("count", "status"), [(MAX_PARAMETERS, 200), (MAX_PARAMETERS + 1, 400)])
+async def test_a_query_has_a_bounded_number_of_parameters(count: int, status: int) -> None:
+    async with client_of(echo) as client:
+        answer = await client.get("/?" + "&".join(f"{number:x}=" for number in range(count)))
+    assert answer.status_code == status

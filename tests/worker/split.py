@@ -19,10 +19,12 @@ import trio
 
 from musivum.app import open_rooms
 from musivum.books import Books
+from musivum.config import MusivumConfig
 from musivum.store.memory import MemoryStore
 from musivum.testing import QUIET
 from p2p.testing import MemoryNetwork
 from tessella.client import ask_peers
+from tessella.core.addresses import PeerAddress
 from tessella.core.contracts import contract_of
 from tessella.core.errors import TessellaError
 from tessella.core.identity import Identity
@@ -52,9 +54,14 @@ def write_split(path: Path) -> Path:
 
 @dataclass
 class Split(Mesh):
-    """A mesh whose musivum can be looked into."""
+    """A mesh whose musivum can be looked into, and started again."""
 
-    books: Books = field(kw_only=True)
+    config: MusivumConfig = field(kw_only=True)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    address: PeerAddress | None = None
+    """Where musivum is, whichever it is."""
+    books: Books = field(init=False)
+    musivum_ends: trio.Event = field(init=False)
 
     async def join(
         self, claim_mb: int = TWO_LAYERS, seed: bytes | None = None, **config: Any
@@ -128,22 +135,40 @@ class Split(Mesh):
                 return False
         return True
 
+    async def restart(self) -> None:
+        """musivum is ended, and one without a memory begins where it was."""
+        self.musivum_ends.set()
+        await trio.sleep(0.1)
+        await self.nursery.start(self._musivum)
+
+    async def _musivum(self, task_status: Any) -> None:
+        self.musivum_ends = trio.Event()
+        async with self.net.host(MUSIVUM) as host:
+            if self.address is not None:
+                host.address = self.address
+            self.musivum, self.address = host, host.address
+            rooms = partial(open_rooms, store=self.store, clock=wall_clock, token=TOKEN)
+            async with rooms(host, MUSIVUM, self.config) as opened:
+                self.books = opened.rooms.books
+                task_status.started()
+                await self.musivum_ends.wait()
+        self.store = MemoryStore()
+
 
 @asynccontextmanager
 async def split(
-    weights: Path, *, store: MemoryStore | None = None, **settings: Any
+    weights: Path,
+    *,
+    store: MemoryStore | None = None,
+    net: MemoryNetwork | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Split]:
     """A musivum without nodes, until the context is left."""
-    net = MemoryNetwork(latency=0.001)
+    net = net or MemoryNetwork(latency=0.001)
     config = replace(QUIET, **{"min_vram_mb": 0, "heartbeat_seconds": BEAT, **settings})
-    kept = store or MemoryStore()
-    async with (
-        net.host(MUSIVUM) as host,
-        net.host(CLIENT) as client,
-        open_rooms(host, MUSIVUM, config, store=kept, clock=wall_clock, token=TOKEN) as opened,
-        trio.open_nursery() as nursery,
-    ):
-        contract = contract_of(SHAPE)
-        books = opened.rooms.books
-        yield Split(net, weights, contract, nursery, client, host, books=books)
+    async with net.host(CLIENT) as client, trio.open_nursery() as nursery:
+        mesh = Split(net, weights, contract_of(SHAPE), nursery, client, client, config=config)
+        mesh.store = store or mesh.store
+        await nursery.start(mesh._musivum)
+        yield mesh
         nursery.cancel_scope.cancel()

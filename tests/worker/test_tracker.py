@@ -11,11 +11,11 @@ from trio.testing import MockClock
 from musivum.testing import QUIET, a_registration, clock, running
 from p2p.streams import FrameStream
 from p2p.testing import MemoryNetwork
-from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
+from tessella.core.errors import OutOfTurn, PeerGone, PeerUnreachable, RemoteFailure
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.messages import TRACKER, Accepted, Announce, AskPeers, Assigned, Peers
-from tessella.worker.tracker import Tracker
+from tessella.worker.tracker import Tracker, is_away
 
 SEED = b"m" * 32
 CONFIG = replace(QUIET, min_vram_mb=0, heartbeat_seconds=5.0, dial_back=False)
@@ -95,6 +95,14 @@ async def test_a_silent_musivum_is_waited_for_so_long_and_no_longer(
         with pytest.raises(PeerGone):
             await tracker.call(NEWS)
         assert trio.current_time() - started <= 20.0
+
+
+async def test_a_musivum_that_listens_and_does_not_serve_yet_counts_as_away() -> None:
+    net = MemoryNetwork()
+    async with net.host(SEED), a_tracker(net) as tracker:
+        with pytest.raises(PeerUnreachable, match=f"does not speak {TRACKER}") as caught:
+            await tracker.call(NEWS)
+        assert is_away(caught.value)
 
 
 async def test_an_answer_that_does_not_belong_to_the_question_is_refused(

@@ -97,7 +97,7 @@ async def _live(
     async with answering_on_loopback(net) as (url, door), trio.open_nursery() as nursery:
         callers = [await nursery.start(_node, net, number, door) for number in range(CALLERS + 4)]
         *callers, a, b, c, d = callers
-        await a.join(api_addr="http://10.0.0.1:8080")
+        await a.join(api_addr=a.api_url)
         await b.join()
         await c.register()
         await c.call("/announce", {"status": "PendingLoad", "loaded_bytes": 1, "total_bytes": 4})

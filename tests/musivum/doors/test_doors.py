@@ -85,8 +85,9 @@ def query(arguments: Body) -> dict[str, str]:
 async def three(door: Door, nodes: list[HttpNode], ready: tuple[int, ...]) -> None:
     """Three nodes share the small model, and some of them serve."""
     for number, node in enumerate(nodes):
-        api = f"http://10.0.0.{number + 1}:8080"
-        (layers,) = (await node.register(api_addr=api)).json()["assignment"]["layer_ranges"]
+        (layers,) = (await node.register(api_addr=node.api_url)).json()["assignment"][
+            "layer_ranges"
+        ]
         if number in ready:
             (await node.call("/ready", {"layers": layers})).raise_for_status()
 
@@ -258,11 +259,14 @@ async def test_a_registration_names_the_nodes_that_it_may_hand_on_to(
         http_node(net, SEEDS[0], door) as a,
         http_node(net, SEEDS[1], door) as b,
     ):
-        await a.join(layers=[4, 10], api_addr="http://10.0.0.1:8080")
+        await a.join(layers=[4, 10], api_addr=a.api_url)
         (peer,) = (await b.register(layers=[0, 4])).json()["peers"]
         listed = (await door.client.get("/peers")).json()
         assert peer in listed
-        assert (peer["peer_id"], peer["http_addr"]) == (a.peer_id, "10.0.0.1")
+        assert (peer["peer_id"], peer["http_addr"]) == (
+            a.peer_id,
+            a.addrs[0].split("/")[2],
+        )
 
 
 async def test_an_operator_is_known_by_the_token_alone(autojump_clock: MockClock) -> None:

@@ -12,6 +12,7 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
+from musivum.routes.signed import MAX_FIELDS
 from musivum.testing import clock
 from musivum.testing_http import Body, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
@@ -269,3 +270,18 @@ async def test_a_proxy_may_rewrite_the_host_and_nothing_else(autojump_clock: Moc
     ):
         headers = {**node.sign(node.asked("/deregister", b"{}")), "Host": "inner:8080"}
         assert (await node.send("/deregister", b"{}", headers)).json()["ok"] is True
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_a_body_of_too_many_fields_is_refused_as_a_whole(
+    path: str, autojump_clock: MockClock
+) -> None:
+    net = MemoryNetwork()
+    async with (
+        answering(net, MUSIVUM_SEED, CONFIG) as door,
+        http_node(net, NODE_SEED, door) as node,
+    ):
+        answer = await node.call(path, {f"{number:x}": 0 for number in range(MAX_FIELDS + 1)})
+    assert told(answer) == (400, "bad_request")
+    # Not one error for each of them.
+    assert answer.json()["error"]["message"].endswith(f"{MAX_FIELDS + 1} fields, over {MAX_FIELDS}")
