@@ -336,7 +336,7 @@ async def measure(musivum: Musivum, nodes: int, connections: int, announces: int
 
 def main() -> int:
     """Run it and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=600)
     parser.add_argument("--announces", type=int, default=100_000)

@@ -24,14 +24,14 @@ def source(number: int) -> Cidr:
 
 
 def test_a_burst_passes_and_then_the_rate() -> None:
-    buckets = Buckets(RateLimits(per_second=2.0, burst=3))
+    buckets = Buckets[Cidr](RateLimits(per_second=2.0, burst=3))
     assert [buckets.take(SOURCE, 0.0) for _ in range(4)] == [True, True, True, False]
     assert [buckets.take(SOURCE, 0.5) for _ in range(2)] == [True, False]
     assert [buckets.take(SOURCE, 100.0) for _ in range(4)] == [True, True, True, False]
 
 
 def test_one_address_does_not_use_up_another() -> None:
-    buckets = Buckets(RateLimits(burst=1))
+    buckets = Buckets[Cidr](RateLimits(burst=1))
     assert [buckets.take(each, 0.0) for each in (source(1), source(1), source(2))] == [
         True,
         False,
@@ -40,7 +40,7 @@ def test_one_address_does_not_use_up_another() -> None:
 
 
 def test_refused_asking_costs_no_more_waiting() -> None:
-    buckets = Buckets(RateLimits(per_second=1.0, burst=1))
+    buckets = Buckets[Cidr](RateLimits(per_second=1.0, burst=1))
     assert buckets.take(SOURCE, 0.0)
     assert not any(buckets.take(SOURCE, moment / 10) for moment in range(1, 10))
     assert buckets.take(SOURCE, 1.0)
@@ -48,7 +48,7 @@ def test_refused_asking_costs_no_more_waiting() -> None:
 
 @given(st.lists(st.floats(0.0, 0.5), max_size=60))
 def test_nobody_passes_more_often_than_burst_and_rate_allow(gaps: list[float]) -> None:
-    buckets, now, passed = Buckets(RateLimits(per_second=4.0, burst=5)), 0.0, 0
+    buckets, now, passed = Buckets[Cidr](RateLimits(per_second=4.0, burst=5)), 0.0, 0
     for gap in gaps:
         now += gap
         passed += buckets.take(SOURCE, now)
@@ -56,7 +56,7 @@ def test_nobody_passes_more_often_than_burst_and_rate_allow(gaps: list[float]) -
 
 
 def test_the_memory_is_bounded_and_the_oldest_is_forgotten_first() -> None:
-    buckets = Buckets(RateLimits(per_second=0.001, burst=1), most=3)
+    buckets = Buckets[Cidr](RateLimits(per_second=0.001, burst=1), most=3)
     for number in range(5):
         assert buckets.take(source(number), 0.0)
         assert len(buckets) <= 3
@@ -66,7 +66,7 @@ def test_the_memory_is_bounded_and_the_oldest_is_forgotten_first() -> None:
 
 
 def test_who_is_full_again_is_forgotten() -> None:
-    buckets = Buckets(RateLimits(per_second=10.0, burst=1))
+    buckets = Buckets[Cidr](RateLimits(per_second=10.0, burst=1))
     for number in range(50):
         buckets.take(source(number), 0.0)
     assert len(buckets) == 50

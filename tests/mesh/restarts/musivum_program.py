@@ -17,8 +17,7 @@ from tessella.web.client import CallLimits, get_json, open_client
 from tests.mesh.restarts.program import BEAT, LOOK_SECONDS, Program
 
 HOST = "127.0.0.1"
-# By then a list is right, whatever its musivum missed: two beats, and what a look at it takes on
-# busy cores.
+# By then a list is right, whatever its musivum missed.
 RIGHT_SECONDS = 2 * BEAT
 MAX_LIST = 4 << 20
 
