@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from musivum.app import serve
+from musivum.cli.program import spare_the_collector
 from musivum.config import MusivumConfig
 from musivum.store import open_store
 from p2p.configuration import MUSIVUM_LIMITS
@@ -57,6 +58,7 @@ async def main(core: int, nodes: int) -> None:
         ):
             program = partial(serve, host, identity, config, store=store, clock=time.time)
             listening = await nursery.start(program)
+            spare_the_collector()
             say({"addrs": listening.peer.full(), "http": listening.http[0]})
             while await trio.to_thread.run_sync(os.read, 0, LINE_BYTES):
                 say({"rss_kb": rss_kb(), "cpu_seconds": time.process_time()})

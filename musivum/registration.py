@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from musivum.shared import shape_of, shared_terms
 from tessella.core.addresses import MAX_ADDRS, Cidr, judge_addr
 from tessella.core.configs import MAX_CONTEXT
 from tessella.core.contracts import contract_of
@@ -12,14 +13,13 @@ from tessella.core.formats import KvFormat
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Register
-from tessella.core.plan import MemoryTerms, terms_of
-from tessella.core.shape_json import decode_shape
+from tessella.core.plan import MemoryTerms
 from tessella.core.shapes import DType, ModelShape
 from tessella.web.targets import MAX_URL_CHARS, judge_url, parse_url
 
 MAX_NAME_CHARS = 200
 MAX_DEVICE_CHARS = 64
-# All of a node's addresses: 16 of the usual length. A list of 8,192 nodes has to fit 4 MiB.
+# All of a node's addresses: 16 of the usual length. A list of thousands has to fit 4 MiB.
 MAX_ADDRS_CHARS = 1024
 MAX_SLOTS = 4096
 # 1 PB, so that no sum of claims leaves 64 bits.
@@ -60,19 +60,12 @@ def read_registration(asked: Register, house: House) -> Wish:
     Raises BadFrame for a field out of its rule, BadManifest for a contract that is not the one of
     the shape, and BadAddress for a place where nobody may be sent.
     """
-    shape = decode_shape(asked.shape)
+    shape = shape_of(asked.shape)
     dtype, kv = _dtype(asked.dtype), _kv(asked.kv)
     context = _whole("context", asked.context, 1, MAX_CONTEXT)
     slots = _whole("slots", asked.slots, 1, MAX_SLOTS)
-    terms = terms_of(
-        shape,
-        dtype,
-        context=context,
-        slots=slots,
-        kv=kv,
-        usable_vram_pct=house.usable_vram_pct,
-        min_vram_mb=house.min_vram_mb,
-    )
+    rules = (house.usable_vram_pct, house.min_vram_mb)
+    terms = shared_terms(shape, dtype, kv, (context, slots), rules)
     if asked.wanted is not None and not terms.whole.holds(asked.wanted):
         raise BadFrame(f"Register.wanted: layers {asked.wanted} of a model of {shape.layers}")
     return Wish(

@@ -13,12 +13,12 @@ import trio
 
 from musivum.node import Load, Node
 from musivum.registration import Wish
+from musivum.shared import shape_of, shared_terms
 from musivum.store import SavedNode
 from tessella.core.errors import BadFrame
 from tessella.core.formats import KvFormat
 from tessella.core.peers import NodeStatus, PeerRow
-from tessella.core.plan import terms_of
-from tessella.core.shape_json import decode_shape, encode_shape
+from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import DType
 
 Clock = Callable[[], float]
@@ -72,7 +72,7 @@ def restored_node(saved: SavedNode, *, usable_vram_pct: int, min_vram_mb: int) -
 
     Raises BadFrame, BadConfig or ValueError for a row that this version cannot read.
     """
-    shape = decode_shape(saved.shape)
+    shape = shape_of(saved.shape)
     for layers in (saved.layers, saved.target):
         if layers is not None and layers.stop > shape.layers:
             raise BadFrame(f"layers {layers} of a model of {shape.layers}")
@@ -89,14 +89,8 @@ def restored_node(saved: SavedNode, *, usable_vram_pct: int, min_vram_mb: int) -
         context=saved.context,
         slots=saved.slots,
         claim_mb=saved.claim_mb,
-        terms=terms_of(
-            shape,
-            dtype,
-            context=saved.context,
-            slots=saved.slots,
-            kv=kv,
-            usable_vram_pct=usable_vram_pct,
-            min_vram_mb=min_vram_mb,
+        terms=shared_terms(
+            shape, dtype, kv, (saved.context, saved.slots), (usable_vram_pct, min_vram_mb)
         ),
         wanted=None,
     )
