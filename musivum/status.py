@@ -49,6 +49,7 @@ class StatusPage:
             except (PeerClosed, PeerSilent):
                 return
             self.tracker.received[type(message).__name__] += 1
+            await self.tracker.pace(stream.peer_id)
             if not isinstance(message, AskStatus):
                 raise OutOfTurn(f"{type(message).__name__} is not what a status is asked with")
             self.tracker.sent[Status.__name__] += 1

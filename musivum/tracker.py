@@ -103,12 +103,12 @@ class Tracker:
             except (PeerClosed, PeerSilent):
                 return
             self.received[type(message).__name__] += 1
-            await self._pace(stream.peer_id)
+            await self.pace(stream.peer_id)
             reply = await self._reply(message, stream.peer_id)
             self.sent[type(reply).__name__] += 1
             await stream.send(reply)
 
-    async def _pace(self, peer_id: PeerId) -> None:
+    async def pace(self, peer_id: PeerId) -> None:
         """Have a peer wait that asks too fast: its own next questions, and nobody else's."""
         # By the clock, and not by an event: a bucket fills by itself.
         while not self._paces.take(peer_id, trio.current_time()):  # noqa: ASYNC110
