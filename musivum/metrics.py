@@ -30,6 +30,10 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
+    def refused(self, code: str) -> None:
+        """Count a refusal over HTTP with those over libp2p."""
+        self._tracker.refused[code] += 1
+
     def text(self) -> bytes:
         """The text format."""
         return generate_latest(self._registry)

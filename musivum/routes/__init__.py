@@ -24,7 +24,14 @@ BODIES = BodyCaps(larger={"/register": 256 * KIB, "/weights/manifest": MAX_MANIF
 
 def http_app(rooms: Rooms, page: StatusPage, metrics: Metrics, rate: RateLimits | None) -> FastAPI:
     """Every route, and their OpenAPI document at `/openapi.json`. `rate` None limits nobody."""
-    app = make_app("musivum", __version__, rate=rate, bodies=BODIES, clock=rooms.books.clocks.wall)
+    app = make_app(
+        "musivum",
+        __version__,
+        rate=rate,
+        bodies=BODIES,
+        clock=rooms.books.clocks.wall,
+        heard=metrics.refused,
+    )
     add_public_routes(app, rooms.answers, page, metrics)
     add_signed_routes(app, rooms)
     add_operator_routes(app, rooms)

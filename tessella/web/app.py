@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tessella.core.errors import LocalError
 from tessella.web.bodies import DEFAULT_BODIES, BodyCaps, BodyLimits
 from tessella.web.errors import RealJson, answers, error_answer, told_error
 from tessella.web.limits import DEFAULT_RATE, RateLimiter, RateLimits
@@ -23,6 +24,12 @@ _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _LOG = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+Heard = Callable[[str], None]
+"""Takes the code of an error that was answered."""
+
+
+def _unheard(_: str) -> None:
+    """Nobody counts."""
 
 
 def make_app(
@@ -32,8 +39,10 @@ def make_app(
     bodies: BodyCaps = DEFAULT_BODIES,
     rate: RateLimits | None = DEFAULT_RATE,
     clock: Clock = time.time,
+    heard: Heard = _unheard,
 ) -> FastAPI:
-    """An app without routes. `clock` gives unix seconds; `rate` None limits nobody.
+    """An app without routes. `clock` gives unix seconds; `rate` None limits nobody; `heard` is
+    told each error that is answered.
 
     Routes raise errors of the tree and return values; nothing of the app runs at start or stop,
     since whoever serves it owns what it uses. OpenAPI is at /openapi.json; there are no pages
@@ -41,7 +50,7 @@ def make_app(
     """
 
     async def refuse(request: Request, exc: Exception) -> Response:
-        return _answer(exc, request.scope, clock())
+        return _answer(exc, request.scope, clock(), heard)
 
     app = _App(
         title=title,
@@ -58,7 +67,7 @@ def make_app(
     app.add_middleware(BodyLimits, caps=bodies)
     if rate is not None:
         app.add_middleware(RateLimiter, limits=rate)
-    app.add_middleware(ErrorAnswers, clock=clock)
+    app.add_middleware(ErrorAnswers, clock=clock, heard=heard)
     return app
 
 
@@ -68,9 +77,10 @@ class ErrorAnswers:
     An answer that has begun cannot be changed: the error goes on, for the connection to end.
     """
 
-    def __init__(self, app: ASGIApp, clock: Clock = time.time) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock = time.time, heard: Heard = _unheard) -> None:
         self._app = app
         self._clock = clock
+        self._heard = heard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -86,7 +96,8 @@ class ErrorAnswers:
         except Exception as exc:  # a bug in one route is that request's alone
             if begun or scope["type"] != "http":
                 raise
-            await _answer(exc, scope, self._clock())(scope, receive, send)
+            answer = _answer(exc, scope, self._clock(), self._heard)
+            await answer(scope, receive, send)
 
 
 class _App(FastAPI):
@@ -101,8 +112,9 @@ class _App(FastAPI):
         return schema
 
 
-def _answer(exc: Exception, scope: Scope, now: float) -> Response:
+def _answer(exc: Exception, scope: Scope, now: float, heard: Heard) -> Response:
     error = told_error(exc, scope["path"])
+    heard(LocalError.code if error is None else error.code)
     if error is None:
         _LOG.error("%s %s failed by a bug", scope["method"], scope["path"], exc_info=exc)
     elif error.status >= 500 and not error.retry:

@@ -110,3 +110,19 @@ async def test_a_stranger_cannot_make_any_number_of_series(
         found = await measured(door)
         names = [labels for name, labels in found if name == "musivum_model_available"]
         assert names == [("model-0",), ("model-1",)]
+
+
+async def test_refusals_over_http_are_counted_once_each(autojump_clock: MockClock) -> None:
+    async with answering(MemoryNetwork(), MUSIVUM_SEED, CONFIG) as door:
+        for path, status in (
+            ("/nowhere", 404),
+            ("/weights/manifest?model_id=x", 404),
+            ("/api/v1/assignment?model_id=x", 400),
+            ("/reputation?all=true", 401),
+        ):
+            assert (await door.client.get(path)).status_code == status
+        assert (await door.client.post("/peers")).status_code == 405
+        found = await measured(door)
+        codes = ("unknown_route", "unknown_manifest", "bad_request", "admin_only")
+        for code in (*codes, "method_not_allowed"):
+            assert found["musivum_refused_total", (code,)] == 1
