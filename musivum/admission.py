@@ -14,8 +14,8 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 
+from tessella.core.call_rules import NONCE_SECONDS, check_nonce, skew
 from tessella.core.errors import (
-    BadFrame,
     CallReplayed,
     ClockSkew,
     TooManyRequests,
@@ -24,12 +24,6 @@ from tessella.core.errors import (
 from tessella.core.identity import check_signature
 from tessella.core.ids import PeerId
 
-# Seconds a call may be older or newer than this clock: clocks drift, and packets wait.
-PAST_SECONDS = 60.0
-FUTURE_SECONDS = 30.0
-# Twice the window in which a nonce could be accepted again.
-NONCE_SECONDS = 180.0
-MIN_NONCE_BYTES, MAX_NONCE_BYTES = 8, 64
 # A node calls every few seconds; a busy one a few times more when it joins.
 MAX_NONCES_PER_PEER = 512
 # 10,000 nodes that announce themselves every five seconds leave 360,000; one is about 100 bytes.
@@ -129,8 +123,7 @@ class Admission:
         Raises BadFrame, WorkerNotAuthorized, ClockSkew, BadSignature, CallReplayed or
         TooManyRequests, in this order.
         """
-        if not MIN_NONCE_BYTES <= len(call.nonce) <= MAX_NONCE_BYTES:
-            raise BadFrame(f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
+        check_nonce(call.nonce)
         self.check_policy(call.peer_id)
         _check_time(call.created - now)
         if overheard and call.created < self._started:
@@ -140,6 +133,6 @@ class Admission:
 
 
 def _check_time(ahead: float) -> None:
-    if not -PAST_SECONDS <= ahead <= FUTURE_SECONDS:
-        word = "ahead of" if ahead > 0 else "behind"
-        raise ClockSkew(f"the call was made {abs(ahead):.0f} s {word} this clock: set yours")
+    off = skew(ahead)
+    if off is not None:
+        raise ClockSkew(f"the call was made {off} this clock: set yours")

@@ -11,7 +11,7 @@ from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
 from tessella.core.peers import NodeStatus, PeerRow
-from tessella.core.plan import MemoryTerms, least_claim
+from tessella.core.plan import MemoryTerms, least_claim, what_serves
 from tessella.core.route import Coverage, coverage
 
 # Where nobody can say when it will be there: as long as a node takes to come back.
@@ -61,11 +61,7 @@ def unavailable(
     coming = _waited_for(pending(nodes, now), found.holes)
     wanted = _unclaimed(rows, terms.layers)
     if wanted:
-        claims = "; ".join(
-            f"layers {hole} are served by nobody: a node with a claim of "
-            f"{least_claim(terms, hole)} MB would serve them"
-            for hole in wanted
-        )
+        claims = "; ".join(what_serves(hole, least_claim(terms, hole)) for hole in wanted)
         return _error(model, claims, found, coming, least_claim(terms, wanted[0]))
     layers = ", ".join(str(hole) for hole in found.holes)
     progress = min(one.progress for one in coming)

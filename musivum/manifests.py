@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from musivum.node import Node
 from musivum.registration import Wish
 from musivum.roster import Roster
 from tessella.core.errors import BadManifest, TooManyRequests, UnknownManifest
 from tessella.core.ids import ModelId
 from tessella.core.manifest import Manifest
-from tessella.core.peers import NodeStatus
 
 # Published by one operator; each is at most 192 KiB.
 MAX_PUBLISHED = 1024
@@ -92,7 +90,7 @@ class Manifests:
         """
         if model in self._published:
             return Known(self._published[model], is_published=True)
-        nodes = [node for node in self._roster.nodes(model) if _counts(node)]
+        nodes = [node for node in self._roster.nodes(model) if node.is_here]
         if not nodes:
             raise UnknownManifest(f"no manifest of {model[:200]!r} is known here")
         contracts = Counter(node.row.contract for node in nodes)
@@ -122,7 +120,3 @@ class Manifests:
             except UnknownManifest:
                 continue
         return found
-
-
-def _counts(node: Node) -> bool:
-    return node.status is not NodeStatus.OFFLINE

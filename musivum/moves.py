@@ -128,7 +128,7 @@ class Moves:
         return [begun[group] for group in sorted(begun)]
 
     def _next(self, group: Group) -> Move | None:
-        nodes = [node for node in self._roster.members(group) if _is_here(node)]
+        nodes = [node for node in self._roster.members(group) if node.is_here]
         # While one was told, all nodes of the next model may have left.
         if not nodes or self._idle_at.get(group) == self._roster.version_of(group):
             return None
@@ -216,15 +216,11 @@ class Moves:
         if node is None or node.target is None:
             return
         logger.info("move taken back: %s did not begin", peer_id)
-        if node.status is not NodeStatus.OFFLINE:
+        if node.is_here:
             self._passed_over[peer_id] = now + PASSED_OVER_SECONDS
         # What is listed is as before, but not what is promised.
         self._idle_at.clear()
         await self._orchestrator.move(peer_id, node.row.layers)
-
-
-def _is_here(node: Node) -> bool:
-    return node.status is not NodeStatus.OFFLINE
 
 
 def _usual(nodes: Sequence[Node]) -> MemoryTerms:

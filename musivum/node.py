@@ -97,6 +97,11 @@ class Node:
         return NodeStatus(self.row.status)
 
     @property
+    def is_here(self) -> bool:
+        """Whether it is counted on: it was heard of in time."""
+        return self.status is not NodeStatus.OFFLINE
+
+    @property
     def group(self) -> tuple[str, str, int]:
         """Nodes fit together that are equal in this."""
         return self.row.model, self.row.contract, self.row.total_layers
@@ -106,7 +111,7 @@ class Node:
         pace = 1000 / self.row.step_ms if self.row.step_ms else 0.0
         claim_mb = self.wish.claim_mb
         yield Holding(self.peer_id, self.row.layers, self.status, pace, claim_mb)
-        if self.target is not None and self.status is not NodeStatus.OFFLINE:
+        if self.target is not None and self.is_here:
             yield Holding(self.peer_id, self.target, NodeStatus.PENDING_LOAD, 0.0, claim_mb)
 
     def with_status(self, status: NodeStatus, *, seen: float) -> Node:

@@ -108,7 +108,7 @@ class Pages:
         return [self._model(model) for model in self._books.roster.models()]
 
     def _model(self, model: ModelId) -> NetworkModel:
-        nodes = [node for node in self._books.roster.nodes(model) if _is_here(node)]
+        nodes = [node for node in self._books.roster.nodes(model) if node.is_here]
         typical = typical_node(self._books, model)
         total = typical.row.total_layers if typical else 0
         found = coverage([node.row for node in nodes], total) if total else None
@@ -173,7 +173,7 @@ class Pages:
             total_layers=terms.layers,
             covered_layers=terms.layers - missing,
             prefix_layers=cover.holes[0].start if cover.holes else terms.layers,
-            workers=sum(map(_is_here, nodes)),
+            workers=sum(node.is_here for node in nodes),
             holes=[
                 Hole(start=hole.start, stop=hole.stop, claim_mb=claim_for(terms, hole))
                 for hole in cover.holes
@@ -302,7 +302,3 @@ def _manifest(known: Known) -> ManifestBody:
     plain = manifest_document(known.manifest)
     files = [FileBody(**file) for file in plain.pop("files")]
     return ManifestBody(**plain, files=files, published=known.is_published)
-
-
-def _is_here(node: Node) -> bool:
-    return node.status is not NodeStatus.OFFLINE

@@ -14,7 +14,6 @@ from musivum.roster import Roster
 from tessella.core.formats import KvFormat, WeightFormat
 from tessella.core.ids import ModelId
 from tessella.core.manifest import Manifest
-from tessella.core.peers import NodeStatus
 from tessella.core.plan import MemoryTerms, terms_of
 
 
@@ -51,22 +50,21 @@ def price(
     else:
         weights = WeightFormat.F32 if device == "cpu" else WeightFormat.F16
     wish = alike.wish if alike else None
-    context = asked.context_size or (wish.context if wish else config.context_size)
+    wanted = asked.context_size or (wish.context if wish else config.context_size)
+    context = min(wanted, manifest.shape.context)
     slots = asked.parallel_slots or (wish.slots if wish else config.parallel_slots)
     served = wish.kv.value if wish else config.kv_cache_type
     kv = _kv(asked.kv_cache_type or served, weights)
     terms = terms_of(
         manifest.shape,
         weights,
-        context=min(context, manifest.shape.context),
+        context=context,
         slots=slots,
         kv=kv,
         usable_vram_pct=config.usable_vram_pct,
         min_vram_mb=config.least_claim_mb,
     )
-    return Price(
-        terms, manifest.contract, device, weights, kv, min(context, manifest.shape.context), slots
-    )
+    return Price(terms, manifest.contract, device, weights, kv, context, slots)
 
 
 def _usual(nodes: Sequence[Node]) -> Node | None:
@@ -84,7 +82,7 @@ def _way(node: Node) -> tuple[object, ...]:
 
 def _serves(node: Node, manifest: Manifest) -> bool:
     """Whether the node is one of this model, and not of another that has its name."""
-    return node.row.contract == manifest.contract and node.status is not NodeStatus.OFFLINE
+    return node.row.contract == manifest.contract and node.is_here
 
 
 def _kv(word: str, weights: WeightFormat) -> KvFormat:

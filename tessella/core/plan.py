@@ -150,6 +150,14 @@ def least_claim(terms: MemoryTerms, layers: LayerRange) -> int:
     return min(claim_for(terms, layers), replica_claim(terms))
 
 
+def what_serves(layers: LayerRange, claim_mb: int) -> str:
+    """Layers that nobody serves, and the claim that would, as people are told."""
+    return (
+        f"layers {layers} are served by nobody: a node with a claim of {claim_mb} MB would serve "
+        "them"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """A range that a node holds, or has promised to."""

@@ -1,4 +1,4 @@
-"""What would repair a mesh: the claim of one more node, or a node that now serves elsewhere.
+"""What would repair a mesh of the nodes that it has: one that now serves elsewhere.
 
 A node goes where `place` would put a newcomer with its claim, if that is worth the loading:
 
@@ -19,42 +19,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from tessella.core.ids import PeerId
-from tessella.core.layers import LayerRange, holes
+from tessella.core.layers import LayerRange
 from tessella.core.peers import NodeStatus
 from tessella.core.plan import (
     MICRO_STEPS,
     Holding,
     MemoryTerms,
     Reservations,
-    least_claim,
     place_among,
     reservations,
 )
 
 # What the weakest layers have to gain, in percent: to load takes minutes, and measurements sway.
 LEAST_GAIN_PCT = 20
-
-
-class Hole(NamedTuple):
-    """Layers that are served by nobody, and a claim in MB that would repair them."""
-
-    layers: LayerRange
-    claim_mb: int
-
-    def __str__(self) -> str:
-        return (
-            f"layers {self.layers} are served by nobody; "
-            f"a node with a claim of {self.claim_mb} MB would repair them"
-        )
-
-
-def holes_of(terms: MemoryTerms, held: Iterable[Holding]) -> list[Hole]:
-    """What one more node would have to hold, stretch by stretch. Only Healthy nodes serve."""
-    served = {one.layers for one in held if one.status is NodeStatus.HEALTHY}
-    return [Hole(gap, least_claim(terms, gap)) for gap in holes(served, terms.layers)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Stage
 from tessella.core.peers import NodeStatus, PeerRow
-from tessella.core.plan import MemoryTerms, claim_for, terms_of
+from tessella.core.plan import MemoryTerms, claim_for, terms_of, what_serves
 from tessella.core.route import Coverage, choose_chain, coverage
 from tessella.worker.terms import Served
 
@@ -63,10 +63,7 @@ def what_would_help(state: Coverage, terms: MemoryTerms) -> ModelUnavailable:
 def _line(layers: LayerRange, claim_mb: int | None) -> str:
     if claim_mb is None:
         return f"layers {layers} are still loading"
-    return (
-        f"layers {layers} are served by nobody: a node with a claim of {claim_mb} MB would "
-        "serve them"
-    )
+    return what_serves(layers, claim_mb)
 
 
 def _pieces(hole: LayerRange, loading: Sequence[LayerRange]) -> Iterator[tuple[LayerRange, bool]]:

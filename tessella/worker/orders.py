@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from p2p.streams import FrameStream
+from tessella.core.call_rules import NONCE_SECONDS, check_nonce, skew
 from tessella.core.errors import (
     BadFrame,
     CallReplayed,
@@ -30,12 +31,6 @@ from tessella.core.messages import Accepted, Assign, Call, Signed, decode
 
 # The order is the first frame; a musivum has nothing to wait for.
 ORDER_TIMEOUT = 10.0
-# Seconds a call may be older or newer than this clock: clocks drift, and packets wait.
-PAST_SECONDS = 60.0
-FUTURE_SECONDS = 30.0
-# Twice the window in which a nonce could be accepted again.
-NONCE_SECONDS = 180.0
-MIN_NONCE_BYTES, MAX_NONCE_BYTES = 8, 64
 # More than one order a second for three minutes is no re-split, it is a defect.
 MAX_NONCES = 256
 # One order at a time, and one that was given up by a musivum that lost its connection.
@@ -107,8 +102,7 @@ class Orders:
             raise NotAuthorized(f"a call of {call.peer_id:.64} on a stream of {peer}")
         now = self._clock()
         _check_time(call.created - now)
-        if not MIN_NONCE_BYTES <= len(call.nonce) <= MAX_NONCE_BYTES:
-            raise BadFrame(f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes")
+        check_nonce(call.nonce)
         self._nonces.use(peer, call.nonce, now)
         order = decode(call.message)
         if not isinstance(order, Assign):
@@ -117,6 +111,6 @@ class Orders:
 
 
 def _check_time(ahead: float) -> None:
-    if not -PAST_SECONDS <= ahead <= FUTURE_SECONDS:
-        word = "ahead of" if ahead > 0 else "behind"
-        raise ClockSkew(f"the order was made {abs(ahead):.0f} s {word} this node's clock")
+    off = skew(ahead)
+    if off is not None:
+        raise ClockSkew(f"the order was made {off} this node's clock")

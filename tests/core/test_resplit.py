@@ -18,11 +18,13 @@ from tessella.core.plan import (
     MemoryTerms,
     Refuse,
     fits,
+    least_claim,
     place,
     replica_claim,
     reservations,
+    what_serves,
 )
-from tessella.core.resplit import Move, holes_of, next_move
+from tessella.core.resplit import Move, next_move
 
 Mover = Callable[[MemoryTerms, Sequence[Holding]], Move | None]
 Mesh = tuple[MemoryTerms, list[Holding]]
@@ -296,13 +298,19 @@ def test_who_moves_where(held: list[Holding], expected: tuple[str, str, str] | N
     assert ranges(next_move(PLAIN, held)) == expected
 
 
+def holes_of(terms: MemoryTerms, held: Sequence[Holding]) -> list[tuple[LayerRange, int]]:
+    """What no Healthy node serves, and the least claim for each."""
+    served = [one.layers for one in held if one.status is NodeStatus.HEALTHY]
+    return [(gap, least_claim(terms, gap)) for gap in holes(served, terms.layers)]
+
+
 def test_holes_are_named_with_the_claim_that_repairs_them() -> None:
     found = holes_of(
         PLAIN, [node("a", "0:2"), node("b", "2:4", says="Saturated"), node("c", "4:6")]
     )
     assert found == [(LayerRange(2, 4), 200), (LayerRange(6, 8), 201)]
-    assert str(found[0]) == (
-        "layers 2:4 are served by nobody; a node with a claim of 200 MB would repair them"
+    assert what_serves(*found[0]) == (
+        "layers 2:4 are served by nobody: a node with a claim of 200 MB would serve them"
     )
     assert holes_of(PLAIN, [node("a", "0:8")]) == []
 

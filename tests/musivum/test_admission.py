@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from musivum.admission import NONCE_SECONDS, Admission, Nonces, SignedCall
+from musivum.admission import Admission, Nonces, SignedCall
+from tessella.core.call_rules import NONCE_SECONDS
 from tessella.core.errors import (
     BadFrame,
     BadSignature,

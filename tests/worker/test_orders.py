@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from p2p.testing import MemoryHost, MemoryNetwork
+from tessella.core.call_rules import NONCE_SECONDS
 from tessella.core.errors import CallReplayed, PeerGone, Refused, TooManyRequests
 from tessella.core.identity import PURPOSE_TOKEN_GRANT, Identity
 from tessella.core.ids import PeerId
@@ -30,7 +31,6 @@ from tessella.core.messages import (
 )
 from tessella.worker.orders import (
     MAX_NONCES,
-    NONCE_SECONDS,
     ORDER_STREAMS,
     ORDER_STREAMS_PER_PEER,
     ORDER_TIMEOUT,

@@ -19,6 +19,7 @@ from musivum.questions import OPERATOR, PUBLIC
 from musivum.routes import BODIES
 from musivum.testing_http import Body, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
+from tessella.core import call_rules
 from tessella.core.contracts import contract_of
 from tessella.core.errors import TessellaError
 from tessella.core.identity import Identity, check_signature
@@ -231,11 +232,11 @@ def test_limits_are_those_of_the_program() -> None:
         f"{served.connections} in all, {served.per_address} of one address",
         f"{BODIES.default // 1024} KiB; {kib['/register']}; {kib['/weights/manifest']}",
         f"{MAX_HEADER_LINES} lines, {MAX_HEADER_BYTES // 1024} KiB",
-        f"{admission.MAX_NONCES_PER_PEER} in {admission.NONCE_SECONDS:g} s",
+        f"{admission.MAX_NONCES_PER_PEER} in {call_rules.NONCE_SECONDS:g} s",
         f"{probes.MAX_REPORTS} in {probes.REPORT_WINDOW:g} s",
         f"{operator.MAX_FAILURES} in {operator.FAILURE_WINDOW:g} s",
         f"named as next hops | {MAX_NEXT_HOPS} |",
-        f"more than {admission.PAST_SECONDS:g} s ago, more than {admission.FUTURE_SECONDS:g} s",
+        f"more than {call_rules.PAST_SECONDS:g} s ago, more than {call_rules.FUTURE_SECONDS:g} s",
     ):
         assert limit in text
 
