@@ -55,7 +55,7 @@ from tessella.core.messages import (
     Signed,
     decode,
 )
-from tessella.web.limits import Buckets, RateLimits
+from tessella.core.rates import Buckets, Rate
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Tracker:
     def __init__(self, config: MusivumConfig, rooms: Rooms) -> None:
         self._config = config
         self._rooms = rooms
-        pace = RateLimits(per_second=config.requests_per_second, burst=config.request_burst)
+        pace = Rate(config.requests_per_second, config.request_burst)
         self._paces = Buckets[PeerId](pace, most=config.max_connections)
         self.received: Counter[str] = Counter()
         """Frames by kind, since the start."""

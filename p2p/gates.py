@@ -15,28 +15,11 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from types import TracebackType
 
-from tessella.core.addresses import LOOPBACK, PRIVATE, Cidr, Ip, read_ip, within
+from tessella.core.addresses import LOOPBACK, PRIVATE, Cidr, Ip, address_of, read_ip, within
 from tessella.core.errors import Busy
+from tessella.core.rates import Buckets, Rate
 
-# Buckets that are remembered. One that refilled is forgotten first, then the one used longest
-# ago: who has that many addresses is bounded by their networks, and by all pending together.
-MAX_BUCKETS = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many a second on average, and `burst` at once after a pause."""
-
-    per_second: float
-    burst: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """What is left of a rate, and when that was."""
-
-    tokens: float
-    at: float
+ADDRESS_RATE, NETWORK_RATE = Rate(1.0, 8), Rate(4.0, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +32,9 @@ class InboundLimits:
     """Of one address. They live for `HostLimits.upgrade_seconds` at most."""
     per_address: int = 8
     """Connections of one address, pending ones included: the nodes behind one NAT."""
-    address_rate: Rate = Rate(1.0, 8)
+    address_rate: Rate = ADDRESS_RATE
     """New connections of one address."""
-    network_rate: Rate = Rate(4.0, 32)
+    network_rate: Rate = NETWORK_RATE
     """New connections of one /24 or /48."""
     exempt: tuple[Cidr, ...] | None = None
     """Networks that only the limits for all addresses together hold for. None is loopback, and
@@ -79,17 +62,6 @@ def exempting(limits: InboundLimits, allow_private: bool | tuple[Cidr, ...]) -> 
     return replace(limits, exempt=(*LOOPBACK, *neighbours))
 
 
-def refill(bucket: Bucket, rate: Rate, now: float) -> Bucket:
-    """The bucket as it is `now`, in seconds of any clock that does not go back."""
-    gained = max(0.0, now - bucket.at) * rate.per_second
-    return Bucket(min(float(rate.burst), bucket.tokens + gained), now)
-
-
-def address_of(ip: Ip) -> Cidr:
-    """What one host has: its IPv4 address, or its /64."""
-    return ip_network((ip, 32 if ip.version == 4 else 64), strict=False)
-
-
 def network_of(ip: Ip) -> Cidr:
     """What one customer has: a /24, or a /48."""
     return ip_network((ip, 24 if ip.version == 4 else 48), strict=False)
@@ -108,42 +80,6 @@ def refusal(limits: InboundLimits, connections: int, load: Load, *, exempt: bool
     if load.pending_here + load.established_here >= limits.per_address:
         return f"{limits.per_address} connections of this address are open"
     return None
-
-
-class Buckets:
-    """One bucket a source, full until it is used; bounded, see MAX_BUCKETS."""
-
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        # Used longest ago first.
-        self._buckets: dict[Cidr, Bucket] = {}
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def left(self, source: Cidr, now: float) -> float:
-        """How many more may pass now."""
-        return self._filled(source, now).tokens
-
-    def take(self, source: Cidr, now: float) -> None:
-        """One passes; `left` said at least one may."""
-        bucket = self._filled(source, now)
-        self._buckets.pop(source, None)
-        self._buckets[source] = Bucket(bucket.tokens - 1.0, now)
-        self._forget(now)
-
-    def _filled(self, source: Cidr, now: float) -> Bucket:
-        known = self._buckets.get(source)
-        full = Bucket(float(self._rate.burst), now)
-        return full if known is None else refill(known, self._rate, now)
-
-    def _forget(self, now: float) -> None:
-        while self._buckets:
-            source, bucket = next(iter(self._buckets.items()))
-            full = refill(bucket, self._rate, now).tokens >= self._rate.burst
-            if not full and len(self._buckets) <= MAX_BUCKETS:
-                return
-            del self._buckets[source]
 
 
 class Tally:
@@ -207,8 +143,8 @@ class Gate:
     established: Tally = field(default_factory=Tally)
     refused: int = 0
     """How many sockets were turned away since the start."""
-    by_address: Buckets = field(init=False)
-    by_network: Buckets = field(init=False)
+    by_address: Buckets[Cidr] = field(init=False)
+    by_network: Buckets[Cidr] = field(init=False)
     _exempt: tuple[Cidr, ...] = field(init=False)
 
     def __post_init__(self) -> None:

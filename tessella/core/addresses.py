@@ -126,6 +126,11 @@ def within(address: Ip, networks: Iterable[Cidr]) -> bool:
     return any(address.version == each.version and address in each for each in networks)
 
 
+def address_of(ip: Ip) -> Cidr:
+    """What one host has: its IPv4 address, or its /64."""
+    return ipaddress.ip_network((ip, 32 if ip.version == 4 else 64), strict=False)
+
+
 def judge_addr(addr: str, allow_private: bool | tuple[Cidr, ...]) -> str | None:
     """Why a peer may not be dialled there, in a few words; None if it may.
 

@@ -14,10 +14,10 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 from starlette.types import ASGIApp
 
-from tessella.core.addresses import LOOPBACK, Cidr, Ip, within
+from tessella.core.addresses import LOOPBACK, Cidr, Ip, address_of, within
 from tessella.core.errors import Busy
 from tessella.web.connections import Connection, Ends, PatientStream, hypercorn_settings
-from tessella.web.limits import read_client, source_of
+from tessella.web.limits import read_client
 from tessella.web.listening import bound_url, close_listeners, open_listeners
 
 _LOG = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class _Clients:
     @contextmanager
     def _place(self, stream: PatientStream, ip: Ip) -> Iterator[None]:
         """A place for a connection, given back at the end. Raises Busy."""
-        source = source_of(ip)
+        source = address_of(ip)
         here = self._of.get(source, 0)
         if len(self._open) >= self.limits.connections:
             raise Busy(f"refused {ip}: all {self.limits.connections} connections are in use")

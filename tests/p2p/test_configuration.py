@@ -19,10 +19,11 @@ from p2p.configuration import (
 )
 from p2p.fixes import apply_fixes
 from p2p.fixes.inbound import gate_of
-from p2p.gates import InboundLimits, Rate
+from p2p.gates import InboundLimits
 from p2p.listening import Announcement
 from tessella.core.addresses import LOOPBACK, PRIVATE
 from tessella.core.identity import Identity
+from tessella.core.rates import Rate
 
 
 def swarm_of(limits: HostLimits, **announcement: Any) -> Swarm:

@@ -6,26 +6,19 @@ from contextlib import suppress
 from ipaddress import ip_address, ip_network
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from p2p import gates
 from p2p.gates import (
-    Bucket,
-    Buckets,
     Gate,
     InboundLimits,
     Load,
-    Rate,
     Visit,
-    address_of,
     exempting,
     network_of,
-    refill,
     refusal,
 )
-from tessella.core.addresses import Cidr
+from tessella.core.addresses import Cidr, address_of
 from tessella.core.errors import Busy
+from tessella.core.rates import Rate
 
 LIMITS = InboundLimits(exempt=())
 FAST = InboundLimits(
@@ -36,35 +29,6 @@ SOURCE: Cidr = ip_network("198.51.100.7/32")
 
 def load(pending: int = 0, established: int = 0, here: tuple[int, int] = (0, 0)) -> Load:
     return Load(pending, established, *here)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "seconds", "expected"),
-    [
-        (0.0, 0.0, 0.0),
-        (0.0, 0.5, 0.5),
-        (0.0, 1.0, 1.0),
-        (7.0, 1.0, 8.0),
-        (7.5, 1.0, 8.0),
-        (8.0, 1e9, 8.0),
-        (3.0, -5.0, 3.0),
-    ],
-)
-def test_a_bucket_fills_with_time_up_to_its_burst(
-    tokens: float, seconds: float, expected: float
-) -> None:
-    assert refill(Bucket(tokens, 100.0), Rate(1.0, 8), 100.0 + seconds).tokens == expected
-
-
-@given(st.lists(st.floats(0.0, 3.0), max_size=60))
-def test_no_more_pass_than_the_burst_and_the_rate_allow(pauses: list[float]) -> None:
-    buckets, now, passed = Buckets(Rate(1.0, 8)), 0.0, 0
-    for pause in pauses:
-        now += pause
-        if buckets.left(SOURCE, now) >= 1:
-            buckets.take(SOURCE, now)
-            passed += 1
-    assert passed <= 8 + now + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -104,23 +68,6 @@ def test_what_is_one_too_many(held: Load, exempt: bool, why: str | None) -> None
     found = refusal(LIMITS, 256, held, exempt=exempt)
     assert (found is None) == (why is None)
     assert (why or "") in (found or "")
-
-
-def test_buckets_are_forgotten_when_they_are_full_again() -> None:
-    buckets = Buckets(Rate(1.0, 8))
-    for n in range(100):
-        buckets.take(ip_network(f"198.51.100.{n}/32"), 0.0)
-    buckets.take(SOURCE, 5.0)
-    assert len(buckets) == 1
-
-
-def test_buckets_are_bounded_however_many_addresses_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "MAX_BUCKETS", 10)
-    buckets = Buckets(Rate(1.0, 8))
-    for n in range(100):
-        buckets.take(ip_network(f"198.51.100.{n}/32"), 0.0)
-    assert len(buckets) == 10
-    assert buckets.left(ip_network("198.51.100.99/32"), 0.0) == 7
 
 
 def test_a_place_is_given_back_however_it_ends() -> None:
