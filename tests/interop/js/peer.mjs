@@ -208,6 +208,9 @@ async function publish (node, bootstrap, model, privateKey) {
 
 async function find (node, bootstrap, model) {
   const connection = await node.dial(multiaddr(bootstrap), limit())
+  // The routing table pings whom it takes in, and js-libp2p allows a connection one ping at a time:
+  // two at once, and the table stays empty.
+  await inTable(node.services.dht)
   const pingMs = await node.services.ping.ping(connection.remotePeer, limit())
   const nodes = []
   for (const [peerId, told] of await firstProviders(node.services.dht, model)) {
