@@ -41,9 +41,9 @@ from tessella.core.messages import (
 )
 
 REQUEST = CompletionRequest(model=ModelId("toy"), prompt="hello")
-BEGUN = Begun("id", ModelId("toy"), 1, ())
+BEGUN = Begun("id", ModelId("toy"), 1, 0, ())
 DELTA = Delta("x", 1, 0.0, ())
-DONE = Done("stop", 1, 0.1, 0.2)
+DONE = Done("stop", 1, 0.0, 0.1, 0.0, 0.2)
 PROGRESS = Progress(SessionId(b"s" * 16), 0, 1, 1)
 Ask = Callable[[MemoryHost, PeerAddress], Awaitable[Any]]
 

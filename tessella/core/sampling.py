@@ -16,6 +16,11 @@ from tessella.core.errors import BadRequest
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_BIAS = 100.0
+MAX_STOP_IDS = 16
+# A schema of a large interface is a tenth of this; a stage reads it before it knows of what.
+MAX_GRAMMAR_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,14 @@ class Sampling:
     """How many alternatives are reported with their log-probability; 0 is none. Up to 20."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are not part of it. At most 16 of 256 characters."""
+    stop_ids: tuple[int, ...] = ()
+    """Token ids that end the answer beside the model's own. At most 16."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Added to the logits of these ids, each named once; from -100 to 100. At most 1024."""
+    grammar: str = ""
+    """What the answer's text must fit, as JSON: `{"type": "json_object"}`, or
+    `{"type": "json_schema", "schema": ...}`, or `{"type": "lark", "grammar": "..."}`; at most
+    64 KiB. Empty: any text."""
     ignore_eos: bool = False
     """Whether an end-of-sequence id is an ordinary token: for measurements."""
 
@@ -62,6 +75,15 @@ class Sampling:
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_CHARS:
                 raise BadRequest(f"stop must hold strings of 1 to {MAX_STOP_CHARS} characters")
+        _check_ids("stop_ids", self.stop_ids, MAX_STOP_IDS)
+        _check_ids("logit_bias", tuple(token for token, _ in self.logit_bias), MAX_BIASES)
+        for token, bias in self.logit_bias:
+            if isinstance(bias, bool) or not isinstance(bias, (int, float)):
+                raise BadRequest(f"logit_bias of {token} must be a number, not {bias!r}")
+            if not -MAX_BIAS <= bias <= MAX_BIAS:
+                raise BadRequest(f"logit_bias of {token} must be from -100 to 100, not {bias!r}")
+        if not isinstance(self.grammar, str) or len(self.grammar.encode()) > MAX_GRAMMAR_BYTES:
+            raise BadRequest(f"grammar must be a text of at most {MAX_GRAMMAR_BYTES} bytes")
 
     def encode(self) -> bytes:
         """UTF-8 JSON of the fields, sorted by name."""
@@ -79,10 +101,25 @@ class Sampling:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(loaded) - known):
             raise BadRequest(f"unknown sampling parameter {unknown[0]!r}")
-        stop = loaded.pop("stop", [])
-        if not isinstance(stop, list):
-            raise BadRequest("stop must be a list of strings")
-        return cls(stop=tuple(stop), **loaded)
+        for name in ("stop", "stop_ids", "logit_bias"):
+            if not isinstance(listed := loaded.get(name, []), list):
+                raise BadRequest(f"{name} must be a list")
+            loaded[name] = tuple(listed)
+        biases = loaded["logit_bias"]
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in biases):
+            raise BadRequest("logit_bias must hold pairs of an id and a number")
+        loaded["logit_bias"] = tuple((token, bias) for token, bias in biases)
+        return cls(**loaded)
+
+
+def _check_ids(name: str, ids: tuple[object, ...], most: int) -> None:
+    if len(ids) > most:
+        raise BadRequest(f"{name} holds {len(ids)} ids, at most {most}")
+    for token in ids:
+        if type(token) is not int or not 0 <= token < 2**32:
+            raise BadRequest(f"{name} must hold token ids, not {token!r:.40}")
+    if len(set(ids)) != len(ids):
+        raise BadRequest(f"{name} names an id twice")
 
 
 _TINY = 1e-9

@@ -72,7 +72,7 @@ class Entry:
             self.desk.expect(*key, opened.chain[-1].peer_id) as inbox,
             self.sessions.open(terms.lease, terms.stage.layers) as stage,
         ):
-            begun = Begun(key[0].hex(), request.model, len(terms.prompt), opened.chain)
+            begun = Begun(key[0].hex(), request.model, len(terms.prompt), 0, opened.chain)
             answer = _Answer(terms, stage, inbox, say, begun, started, self.prefill_chunk)
             if terms.after is None:
                 tail = Tail(
@@ -216,7 +216,7 @@ class _Answer:
             # The last token is here: whatever becomes of the chain spoils nothing any more.
             nursery.cancel_scope.cancel()
         await self._say(_delta(token))
-        return Done(token.reason, count, first, trio.current_time() - self._started)
+        return Done(token.reason, count, 0.0, first, 0.0, trio.current_time() - self._started)
 
     async def _next(self, count: int) -> Token:
         """The token after `count` others. Raises RemoteFailure for one that cannot be it."""

@@ -100,9 +100,9 @@ class Node:
     def says(self, *pieces: str) -> list[Message]:
         chain = (Stage(self.host.address.peer_id, LAYERS),)
         return [
-            Begun("request", TOY, 5, chain),
+            Begun("request", TOY, 5, 0, chain),
             *(Delta(piece, 7, -0.5, ()) for piece in pieces),
-            Done("stop", len(pieces), 0.5, 1.5),
+            Done("stop", len(pieces), 0.1, 0.5, 0.2, 1.5),
         ]
 
     def dialogue(self, **conversation: Any) -> Dialogue:

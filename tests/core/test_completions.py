@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tessella.core.completions import MAX_REQUEST_BYTES, ChatMessage, CompletionRequest
+from tessella.core.completions import (
+    MAX_REQUEST_BYTES,
+    ChatMessage,
+    CompletionRequest,
+    Fill,
+    ToolCall,
+)
 from tessella.core.errors import BadRequest
 from tessella.core.ids import ModelId
 from tessella.core.sampling import Sampling
@@ -17,7 +23,24 @@ CHAT = CompletionRequest(
 )
 
 
-@pytest.mark.parametrize("request_", [CHAT, CompletionRequest(model=MODEL, prompt="once")])
+WITH_TOOLS = CompletionRequest(
+    model=MODEL,
+    messages=(
+        ChatMessage("user", "how late is it?", name="ada"),
+        ChatMessage("assistant", tool_calls=(ToolCall("call_1", "now", '{"zone": "UTC"}'),)),
+        ChatMessage("tool", "12:00", tool_call_id="call_1"),
+    ),
+    tools=({"type": "function", "function": {"name": "now", "parameters": {}}},),
+    tool_choice="required",
+    tool_name="now",
+    session="a session's name",
+)
+FILL = CompletionRequest(model=MODEL, fill=Fill("fn main() {", "}"))
+
+
+@pytest.mark.parametrize(
+    "request_", [CHAT, CompletionRequest(model=MODEL, prompt="once"), WITH_TOOLS, FILL]
+)
 def test_a_request_reads_back_what_was_sent(request_: CompletionRequest) -> None:
     assert CompletionRequest.decode(request_.encode()) == request_
 
@@ -31,12 +54,26 @@ def test_a_request_reads_back_what_was_sent(request_: CompletionRequest) -> None
         (b'{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}', "either"),
         (b'{"prompt": 3}', "prompt must be a string"),
         (b'{"prompt": "a", "model": null}', "model must be a string"),
-        (b'{"prompt": "a", "tools": []}', "unknown field 'tools'"),
+        (b'{"prompt": "a", "top_k": 3}', "unknown field 'top_k'"),
+        (b'{"prompt": "a", "tools": [{}]}', "tools go with messages"),
+        (b'{"prompt": "a", "tools": [3]}', r"tools\[0\] must be an object"),
+        (b'{"prompt": "a", "tool_choice": "maybe"}', "tool_choice must be one of"),
+        (b'{"prompt": "a", "tool_choice": "required"}', "there are no tools"),
+        (b'{"prompt": "a", "tool_name": "now"}', "by name is a required one"),
+        (b'{"prompt": "a", "session": "short"}', "16 to 128 characters"),
+        (b'{"prompt": "a", "fill": {"prefix": "b"}}', "either"),
+        (b'{"fill": {}}', "both empty"),
+        (b'{"fill": {"middle": "b"}}', "a prefix and a suffix"),
+        (b'{"fill": {"prefix": 3}}', "fill.prefix must be a string"),
         (b'{"messages": {}}', "messages must be an array"),
         (b'{"messages": ["hi"]}', r"messages\[0\] must have a role and a content"),
         (b'{"messages": [{"role": "user"}]}', r"messages\[0\]"),
         (b'{"messages": [{"role": "user", "content": null}]}', "content must be a string"),
-        (b'{"messages": [{"role": "user", "content": "a", "name": "b"}]}', r"messages\[0\]"),
+        (b'{"messages": [{"role": "user", "content": "a", "mood": "b"}]}', r"messages\[0\]"),
+        (
+            b'{"messages": [{"role": "a", "content": "b", "tool_calls": [{"id": "c"}]}]}',
+            r"messages\[0\].tool_calls\[0\] must have an id",
+        ),
         (b'{"prompt": "a", "sampling": {"top_k": -1}}', "top_k"),
         (b'{"prompt": "a", "sampling": 3}', "not an object"),
     ],

@@ -12,7 +12,15 @@ from tessella.core.sampling import Sampling
 
 def test_parameters_read_back_what_was_sent() -> None:
     sampling = Sampling(
-        max_tokens=7, temperature=0.5, top_k=3, seed=2**64 - 1, stop=("a", "é\n"), logprobs=2
+        max_tokens=7,
+        temperature=0.5,
+        top_k=3,
+        seed=2**64 - 1,
+        stop=("a", "é\n"),
+        logprobs=2,
+        stop_ids=(3, 0),
+        logit_bias=((7, -100.0), (2, 0.5)),
+        grammar='{"type": "json_object"}',
     )
     assert Sampling.decode(sampling.encode()) == sampling
 
@@ -38,6 +46,18 @@ def test_parameters_read_back_what_was_sent() -> None:
         ("seed", -1),
         ("seed", 2**64),
         ("logprobs", 21),
+        ("stop_ids", (1,) * 2),
+        ("stop_ids", tuple(range(17))),
+        ("stop_ids", (-1,)),
+        ("stop_ids", ("a",)),
+        ("logit_bias", ((1, 101.0),)),
+        ("logit_bias", ((1, float("nan")),)),
+        ("logit_bias", ((1, True),)),
+        ("logit_bias", ((-1, 1.0),)),
+        ("logit_bias", ((1, 1.0), (1, 2.0))),
+        ("logit_bias", tuple((token, 1.0) for token in range(1025))),
+        ("grammar", 3),
+        ("grammar", "é" * 32769),
         ("stop", ("",)),
         ("stop", ("x" * 257,)),
         ("stop", ("x",) * 17),
@@ -57,6 +77,9 @@ def test_a_parameter_out_of_its_rule_is_named(name: str, value: Any) -> None:
         (b'{"temprature": 1}', "unknown sampling parameter 'temprature'"),
         (b'{"stop": "x"}', "stop must be a list"),
         (b'{"stop": [1]}', "stop must hold strings"),
+        (b'{"stop_ids": 1}', "stop_ids must be a list"),
+        (b'{"logit_bias": {"1": 2}}', "logit_bias must be a list"),
+        (b'{"logit_bias": [[1]]}', "logit_bias must hold pairs"),
         (b'{"top_p": null}', "top_p must be a number"),
     ],
 )

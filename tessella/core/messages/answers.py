@@ -22,6 +22,8 @@ class Begun:
     request_id: str
     model: ModelId
     prompt_tokens: int
+    cached_tokens: int
+    """How many of them every stage still held, from the conversation so far."""
     chain: tuple[Stage, ...]
 
 
@@ -41,7 +43,11 @@ class Done:
 
     reason: str
     completion_tokens: int
+    queue_seconds: float
+    """Until the entry's arithmetic for it began."""
     first_token_seconds: float
+    hops_seconds: float
+    """Of the decode: what was spent waiting for the other stages and the network."""
     total_seconds: float
 
 

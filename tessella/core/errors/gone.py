@@ -1,0 +1,48 @@
+"""The other end went away, or says that it failed."""
+
+from __future__ import annotations
+
+from tessella.core.errors.roots import TessellaError
+
+
+class PeerGone(TessellaError):
+    """The other end went away. Retry through another peer."""
+
+    code = "peer_gone"
+    status = 502
+    retry = True
+
+
+class PeerClosed(PeerGone):
+    """The peer finished its side, or its connection ended."""
+
+    code = "peer_closed"
+
+
+class PeerReset(PeerGone):
+    """The peer, or we, gave the stream up."""
+
+    code = "peer_reset"
+
+
+class PeerSilent(PeerGone):
+    """The peer is connected and has stopped making progress."""
+
+    code = "peer_silent"
+
+
+class PeerUnreachable(PeerGone):
+    """No address of the peer answered."""
+
+    code = "peer_unreachable"
+
+
+class RemoteFailure(TessellaError):
+    """An error that a peer reported. `code` is the peer's; its text is data, not ours."""
+
+    status = 502
+
+    def __init__(self, code: str, text: str, *, retry: bool) -> None:
+        super().__init__(text or code)
+        self.code = code
+        self.retry = retry
