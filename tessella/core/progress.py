@@ -32,10 +32,13 @@ class Watch:
         """Whether anything is owed."""
         return self.done != self.sent
 
-    def send(self, upto: int, now: float, *, answered: bool) -> None:
-        """Work up to a position is about to be sent; `answered` if all before it is finished."""
+    def send(self, upto: int, now: float, *, answered: bool, start: int = 0) -> None:
+        """Work up to a position is about to be sent; `answered` if all before it is finished.
+
+        Before `start` nothing is owed: a session that goes on holds those positions already.
+        """
         if answered or not self.waiting:
-            self.done, self.moved_at = self.sent, now
+            self.done, self.moved_at = max(self.sent, start), now
         self.sent = upto
         # Positions sent again after a roll-back are owed again.
         self.done = min(self.done, upto - 1)

@@ -5,7 +5,7 @@ table `TURNS`: a state and an event give the next state, and what the table lack
 
     OPENED   the lease is granted, no position is held
     RUNNING  positions are held, the next may come
-    PARKED   the stream is gone and the KV stays until a deadline: it can only expire or be ended
+    PARKED   the stream is gone and the KV stays until a deadline, unless the next epoch takes it
     CLOSED   the KV is free; no way out
 
 A `Lease` is a value. Whoever holds it asks it what an event would make of it, and only then
@@ -19,7 +19,7 @@ from enum import Enum
 
 from tessella.core.errors import BadFrame, ContextTooLong, OutOfTurn, PositionGap
 from tessella.core.ids import SESSION_ID_BYTES, SessionId
-from tessella.core.messages import Cancel, End, Hidden, Park
+from tessella.core.messages import Cancel, End, Hidden, Open, Park
 
 # A parked session is the first to be evicted; nobody comes back for it after this.
 MAX_PARK_SECONDS = 600.0
@@ -66,6 +66,7 @@ TURNS: dict[State, dict[Event, State]] = {
         EntryLost: State.CLOSED,
     },
     State.PARKED: {
+        Open: State.CLOSED,
         End: State.CLOSED,
         Cancel: State.CLOSED,
         EntryLost: State.CLOSED,
@@ -128,6 +129,16 @@ class Lease:
         """The lease while its stream is gone. `event` is Park or NeighbourLost."""
         return replace(self, state=next_state(self.state, event), parked_until=until)
 
+    def go_on(self, parked: Lease) -> Lease:
+        """This lease, of the next epoch, with what a parked one holds.
+
+        Raises OutOfTurn if that one is not parked, or is not the epoch before of this session.
+        """
+        next_state(parked.state, Open)
+        if (self.session_id, self.epoch) != (parked.session_id, parked.epoch + 1):
+            raise OutOfTurn("a session goes on with the epoch before it")
+        return replace(self, state=State.RUNNING, held=min(parked.held, self.capacity))
+
     def close(self, event: Event) -> Lease:
-        """The lease at its end: End, Cancel, EntryLost or Expired."""
+        """The lease at its end: End, Cancel, EntryLost, Expired, or Open of the next epoch."""
         return replace(self, state=next_state(self.state, event), held=0)

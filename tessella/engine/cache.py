@@ -29,6 +29,7 @@ class Cache:
     def __init__(
         self, shape: ModelShape, layers: LayerRange, capacity: int, dtype: DType, device: Device
     ) -> None:
+        self._shape, self._device = shape, device
         self.layers = layers
         self.capacity = capacity
         self.dtype = dtype
@@ -41,6 +42,17 @@ class Cache:
         )
         # Views are made here once: a decode step looks at each layer for microseconds only.
         self._layers = [pair.unbind(0) for pair in held.unbind(0)]
+
+    @torch.inference_mode()
+    def grown(self, capacity: int) -> Cache:
+        """Another cache with this room, that holds the same. Raises ContextTooLong for less."""
+        other = Cache(self._shape, self.layers, capacity, self.dtype, self._device)
+        other.check_room(self.length)
+        for ours, theirs in zip(self._layers, other._layers, strict=True):
+            for old, new in zip(ours, theirs, strict=True):
+                new.narrow(1, 0, self.length).copy_(old.narrow(1, 0, self.length))
+        other.length = self.length
+        return other
 
     def rollback(self, position: int) -> None:
         """Forget every position from this one on. Raises PositionGap if it is beyond the length."""

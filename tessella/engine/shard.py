@@ -74,6 +74,13 @@ class Shard:
         self._decoder.rotary.reach(positions)
         return Cache(self.shape, layers, positions, self.dtype, self.device)
 
+    def grow_cache(self, cache: Cache, positions: int) -> Cache:
+        """The cache itself if it has room for so many positions, else a larger one in its place."""
+        if cache.capacity >= positions:
+            return cache
+        self._decoder.rotary.reach(positions)
+        return cache.grown(positions)
+
     def embed(self, ids: Sequence[int]) -> Tensor:
         """`[n, hidden]` of token ids. Raises BadRequest for an id outside the vocabulary."""
         if not self.holds_embedding:

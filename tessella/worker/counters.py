@@ -28,6 +28,8 @@ class Counters:
     hidden_bytes_received: Counter[PeerId] = field(default_factory=Counter)
     peer_failures: Counter[PeerId] = field(default_factory=Counter)
     sessions_opened: int = 0
+    positions_computed: int = 0
+    """Positions that went through the layers here, of prompts and of answers."""
     tokens_sampled: int = 0
     answers: int = 0
     mesh_errors: int = 0
@@ -49,10 +51,12 @@ class Counters:
         """A peer failed us."""
         _count(self.peer_failures, peer, 1)
 
-    def stepped(self, seconds: float) -> None:
-        """One decode step took this long on the compute thread."""
-        self._steps.append(seconds)
-        del self._steps[:-STEPS_KEPT]
+    def computed(self, positions: int, seconds: float) -> None:
+        """One step over so many positions took this long on the compute thread."""
+        self.positions_computed += positions
+        if positions == 1:
+            self._steps.append(seconds)
+            del self._steps[:-STEPS_KEPT]
 
     def forget_steps(self) -> None:
         """What was measured does not hold for the shard that comes next."""

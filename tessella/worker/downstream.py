@@ -21,7 +21,7 @@ from tessella.core.errors import (
     RemoteFailure,
 )
 from tessella.core.ids import SessionId
-from tessella.core.messages import HOP, Cancel, End, Fail, Hidden, Open, Progress, Token
+from tessella.core.messages import HOP, Cancel, End, Fail, Hidden, Open, Park, Progress, Token
 from tessella.core.progress import PROGRESS_SECONDS, Watch
 from tessella.core.shapes import DType
 from tessella.core.tensors import MIB, WireTensor
@@ -91,11 +91,12 @@ class Downstream:
             raise LocalError("a stage before the tail hands on hidden states")
         session, room = self._opened, window_positions(outcome.shape[1], self._dtype)
         hidden = Hidden(session.session_id, session.epoch, position, outcome, sample)
-        while not sample and upto - self.watch.done > room:
+        # Where nothing is owed, nothing is under way, wherever the session goes on.
+        while not sample and self.watch.waiting and upto - self.watch.done > room:
             await self._heard.wait()
         # A single position follows a token, and that token is the answer to all before it.
         answered = upto - position == 1
-        self.watch.send(upto, trio.current_time(), answered=answered)
+        self.watch.send(upto, trio.current_time(), answered=answered, start=position)
         self._token_owed = sample and self._sees_tokens
         with self.trust:
             try:
@@ -148,12 +149,16 @@ class Downstream:
                         f"at position {self.watch.done} of {self.watch.sent}"
                     )
 
-    async def end(self) -> None:
-        """The session is complete: say so, and keep the stream for another. Never fails."""
+    async def end(self, keep_seconds: float = 0.0) -> None:
+        """The session is complete: say so, and keep the stream for another. Never fails.
+
+        With `keep_seconds` the stages behind us keep its KV for so long.
+        """
         if self._stream is None:
             return
+        farewell = Park(*self._ours, keep_seconds) if keep_seconds else End(*self._ours)
         try:
-            await self._stream.send(End(*self._ours), timeout=FAREWELL_TIMEOUT)
+            await self._stream.send(farewell, timeout=FAREWELL_TIMEOUT)
         except PeerGone:
             await self._stream.reset()
         else:

@@ -17,7 +17,7 @@ from tessella.worker.stage import Stage
 from tessella.worker.tail import Tail
 from tessella.worker.terms import Served, Terms, read_terms
 from tessella.worker.trust import Neighbourhood
-from tessella.worker.upstream import Upstream
+from tessella.worker.upstream import Farewell, Upstream
 from tessella.worker.way_back import WayBack
 
 
@@ -36,7 +36,7 @@ class Hops:
         """One session to its end. Errors leave: the stage before is told their code."""
         terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
         upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
-        with self.sessions.open(terms.lease, terms.stage.layers) as stage:
+        with self.sessions.open(terms.lease, terms.stage.layers, stream.peer_id) as stage:
             if terms.after is None:
                 await self._run_tail(terms, stage, upstream)
             else:
@@ -44,7 +44,7 @@ class Hops:
 
     async def _run_middle(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
         onward = Downstream(terms.opened, terms.dtype, self.around)
-        complete = False
+        farewell: Farewell | None = None
 
         async def forward() -> None:
             # Beside the reading: who gives the session up meanwhile does not wait for a dial.
@@ -61,30 +61,32 @@ class Hops:
             async with open_conversation() as nursery:
                 nursery.start_soon(forward)
                 nursery.start_soon(upstream.report, progress)
-                complete = await self._read(terms, stage, upstream)
+                farewell = await self._read(terms, stage, upstream)
                 nursery.cancel_scope.cancel()
-            if complete:
+            if isinstance(farewell, Park):
+                await onward.end(farewell.seconds)
+            elif isinstance(farewell, End):
                 await onward.end()
         finally:
-            if not complete:
+            if not isinstance(farewell, End | Park):
                 await onward.cancel()
 
     async def _run_tail(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
         way = WayBack(terms, self.around.directory, upstream)
         tail = Tail(terms, self.tokenizer, self.eos_ids, self.around.counters, way.say)
-        complete = False
+        farewell: Farewell | None = None
         try:
             async with open_conversation() as nursery:
                 nursery.start_soon(way.run)
                 nursery.start_soon(_compute, stage, upstream, tail)
                 nursery.start_soon(upstream.report, lambda: (stage.counter, stage.lease.held))
-                complete = await self._read(terms, stage, upstream)
+                farewell = await self._read(terms, stage, upstream)
                 nursery.cancel_scope.cancel()
         finally:
-            await way.close(complete)
+            await way.close(isinstance(farewell, End | Park))
 
-    async def _read(self, terms: Terms, stage: Stage, upstream: Upstream) -> bool:
-        """Take what comes until the session ends; whether it ended complete."""
+    async def _read(self, terms: Terms, stage: Stage, upstream: Upstream) -> Farewell:
+        """Take what comes until the session ends; how it ended."""
         try:
             farewell = await upstream.read()
         except PeerReset:
@@ -101,7 +103,7 @@ class Hops:
             self.sessions.park(stage, Park, farewell.seconds)
         else:
             stage.lease = stage.lease.close(type(farewell))
-        return isinstance(farewell, End)
+        return farewell
 
 
 async def _compute(stage: Stage, upstream: Upstream, onward: Downstream | Tail) -> None:

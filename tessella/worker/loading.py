@@ -9,12 +9,15 @@ import trio
 from tessella.core.layers import LayerRange
 from tessella.core.tensors import chunk_positions
 from tessella.engine.compute import Job
+from tessella.engine.memory import free_memory
 from tessella.engine.shard import Shard, load_shard
 from tessella.engine.tokenizer import Tokenizer
 from tessella.worker.entry import Entry
 from tessella.worker.ground import Ground
 from tessella.worker.hops import Hops
+from tessella.worker.limits import input_limits
 from tessella.worker.model import Model
+from tessella.worker.prompts import Prompts
 from tessella.worker.sessions import SessionLimits, Sessions
 from tessella.worker.state import Loaded
 from tessella.worker.tokens import TokenDesk
@@ -70,6 +73,13 @@ class Loader:
     def _loaded(self, shard: Shard, tokenizer: Tokenizer) -> Loaded:
         model, around = self._model, self._around
         served, sessions = model.served(shard), self._sessions(shard)
+        limits = input_limits(
+            shard,
+            context=served.context,
+            kv_bytes=sessions.kv_limit,
+            free_bytes=free_memory(shard.device.value),
+            declared=None,
+        )
         hidden = model.checkpoint.shape.hidden
         entry = Entry(
             host=self._ground.host,
@@ -77,7 +87,7 @@ class Loader:
             sessions=sessions,
             around=around,
             desk=self._desk,
-            tokenizer=tokenizer,
+            prompts=Prompts(tokenizer, limits),
             eos_ids=model.checkpoint.eos_ids,
             # More than a stage takes in one piece would be refused by the next one.
             prefill_chunk=min(model.config.prefill_chunk, chunk_positions(hidden, shard.dtype)),

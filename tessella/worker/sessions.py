@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import trio
 
 from tessella.core.errors import LocalError, OutOfTurn, TooManySessions
-from tessella.core.ids import SessionId
+from tessella.core.ids import PeerId, SessionId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import Park
+from tessella.core.messages import Open, Park
 from tessella.core.session import MAX_PARK_SECONDS, Event, Expired, Lease, State
 from tessella.engine.shard import Shard
 from tessella.worker.counters import Counters
@@ -43,6 +43,8 @@ class Sessions:
         self._counters = counters
         self._limits = limits
         self._held: dict[Key, Stage] = {}
+        # Of parked sessions: who opened them, and may go on with them.
+        self._owners: dict[Key, PeerId] = {}
 
     @property
     def kv_bytes(self) -> int:
@@ -59,16 +61,16 @@ class Sessions:
         return [stage.lease for stage in self._held.values()]
 
     @contextmanager
-    def open(self, lease: Lease, layers: LayerRange) -> Iterator[Stage]:
+    def open(self, lease: Lease, layers: LayerRange, owner: PeerId) -> Iterator[Stage]:
         """A stage for a session; its KV is freed on the way out, unless it was parked.
 
-        Raises OutOfTurn if that session is here already, TooManySessions if there is no room.
+        It goes on with what `owner`, who opens it, parked in the epoch before, if that is still
+        here. Raises OutOfTurn if that session is here already, TooManySessions if there is no room.
         """
         if lease.key in self._held:
             raise OutOfTurn("a session that is open here already")
-        self._make_room(self.shard.kv_bytes(lease.capacity, layers))
-        stage = Stage(lease, layers, self.shard, self._compute, self._counters)
-        self._held[lease.key] = stage
+        stage = self._go_on(lease, layers, owner) or self._begin(lease, layers)
+        self._held[lease.key], self._owners[lease.key] = stage, owner
         self._counters.sessions_opened += 1
         try:
             yield stage
@@ -77,6 +79,34 @@ class Sessions:
             here = self._held.get(lease.key) is stage
             if here and stage.lease.state is not State.PARKED:
                 self._free(lease.key)
+
+    def _begin(self, lease: Lease, layers: LayerRange) -> Stage:
+        self._make_room(self.shard.kv_bytes(lease.capacity, layers))
+        return Stage(lease, layers, self.shard, self._compute, self._counters)
+
+    def _go_on(self, lease: Lease, layers: LayerRange, owner: PeerId) -> Stage | None:
+        key = (lease.session_id, lease.epoch - 1)
+        parked = self.parked(key, owner)
+        if parked is None or parked.layers != layers:
+            return None
+        # Its bytes are counted once: with the room that the session asks for now.
+        del self._held[key]
+        try:
+            wanted = self.shard.kv_bytes(lease.capacity, layers)
+            self._make_room(max(wanted, parked.cache_bytes))
+        except TooManySessions:
+            self._held[key] = parked
+            raise
+        del self._owners[key]
+        gone_on, parked.lease = lease.go_on(parked.lease), parked.lease.close(Open)
+        cache = parked.give_up_cache()
+        return Stage(gone_on, layers, self.shard, self._compute, self._counters, cache)
+
+    def parked(self, key: Key, owner: PeerId) -> Stage | None:
+        """What `owner` parked under this key, if it is still here."""
+        stage = self._held.get(key)
+        waits = stage is not None and stage.lease.state is State.PARKED
+        return stage if waits and self._owners.get(key) == owner else None
 
     def park(self, stage: Stage, event: Event, seconds: float) -> None:
         """Keep a stage's KV for a while after its stream is gone. `event` says why."""
@@ -119,6 +149,7 @@ class Sessions:
 
     def _free(self, key: Key) -> None:
         stage = self._held.pop(key, None)
+        self._owners.pop(key, None)
         if stage is None:
             raise LocalError("a session was freed twice")
         stage.free()

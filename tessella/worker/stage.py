@@ -60,13 +60,18 @@ class Stage:
         shard: Shard,
         compute: Compute,
         counters: Counters,
+        cache: Cache | None = None,
     ) -> None:
+        """`cache` is what a parked session held; it grows to the capacity with the first step."""
         self.lease = lease
         self.layers = layers
+        self.first_wait = 0.0
+        """Seconds that the first step waited for the compute thread."""
         self._shard = shard
         self._compute = compute
         self._counters = counters
-        self._cache: Cache | None = shard.open_cache(lease.capacity, layers)
+        self._cache: Cache | None = cache or shard.open_cache(lease.capacity, layers)
+        self._stepped = False
 
     @property
     def counter(self) -> int:
@@ -81,11 +86,18 @@ class Stage:
     @property
     def cache_bytes(self) -> int:
         """Bytes of KV reserved; 0 once freed."""
-        return self._cache.nbytes if self._cache else 0
+        if self._cache is None:
+            return 0
+        return max(self._cache.nbytes, self._shard.kv_bytes(self.lease.capacity, self.layers))
 
     def free(self) -> None:
         """Let the KV go. No step may be running."""
         self._cache = None
+
+    def give_up_cache(self) -> Cache:
+        """The KV, for another session to go on with. No step may be running."""
+        cache, self._cache = self._cache, None
+        return _held(cache)
 
     async def run_ids(
         self, ids: Sequence[int], position: int, sample: bool, onward: Onward
@@ -114,20 +126,27 @@ class Stage:
         onward: Onward,
     ) -> None:
         lease = self.lease.fill(position, count)
-        upto, cache, shard = lease.held, self._cache, self._shard
-        if cache is None:
-            raise trio.ClosedResourceError("the session's memory was freed")
+        upto, shard, asked = lease.held, self._shard, time.perf_counter()
+        held = _held(self._cache)
 
         def work(job: Job) -> tuple[Outcome, float]:
             started = time.perf_counter()
+            if not self._stepped:
+                self._stepped, self.first_wait = True, started - asked
+            cache = self._cache = shard.grow_cache(held, lease.capacity)
             output = shard.forward(source(), cache, position, self.layers, job.advance)
             outcome = onward.finish(shard, output, upto, sample)
             return outcome, time.perf_counter() - started
 
         outcome, seconds = await self._compute.run(work, urgent=count == 1)
-        if count == 1:
-            self._counters.stepped(seconds)
+        self._counters.computed(count, seconds)
         # The session may have ended while we computed: then its lease is not ours to move.
         await trio.lowlevel.checkpoint_if_cancelled()
         self.lease = lease
         await onward.send(outcome, position, upto, sample)
+
+
+def _held(cache: Cache | None) -> Cache:
+    if cache is None:
+        raise trio.ClosedResourceError("the session's memory was freed")
+    return cache

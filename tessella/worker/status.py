@@ -95,6 +95,7 @@ def _counted(counters: Counters) -> Document:
         "mesh_errors": counters.mesh_errors,
         "last_mesh_error": counters.last_mesh_error,
         "sessions_opened": counters.sessions_opened,
+        "positions_computed": counters.positions_computed,
         "tokens_sampled": counters.tokens_sampled,
         "answers": counters.answers,
         "step_ms": round(counters.step_ms, 3),

@@ -35,11 +35,12 @@ CASES: list[tuple[m.Message, str]] = [
             prompt=b"\x01\0\0\0",
             sampling=b"{}",
             entry_addrs=("/a",),
+            entry_url="",
             grant=b"g",
             grant_signature=b"s",
         ),
-        f"0000003a9e01{SID_HEX}00a16da163a3663332"
-        "9192a15092000200 09c40401000000c4027b7d91a22f61c40167c40173",
+        f"0000003b9f01{SID_HEX}00a16da163a3663332"
+        "9192a15092000200 09c40401000000c4027b7d91a22f61a0c40167c40173",
     ),
     (
         m.Hidden(SID, 1, 300, WireTensor("bf16", (1, 2), b"abcd"), True),

@@ -62,3 +62,11 @@ def test_positions_sent_again_after_a_roll_back_are_owed_again() -> None:
     watch.send(10, 2.0, answered=False)
     assert watch.waiting
     assert watch.silent(12.0)
+
+
+def test_what_a_session_holds_already_is_not_owed() -> None:
+    watch = Watch(limit=10.0)
+    watch.send(108, 0.0, answered=False, start=100)
+    assert watch.done == 100
+    watch.hear(1, 108, 1.0)
+    assert not watch.waiting

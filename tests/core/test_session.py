@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessella.core.errors import BadFrame, ContextTooLong, OutOfTurn, PositionGap
 from tessella.core.ids import SessionId
-from tessella.core.messages import Cancel, End, Hidden, Park
+from tessella.core.messages import Cancel, End, Hidden, Open, Park
 from tessella.core.session import (
     TURNS,
     EntryLost,
@@ -21,7 +21,7 @@ from tessella.core.session import (
 )
 
 SESSION = SessionId(b"s" * 16)
-EVENTS: list[Event] = [Hidden, Park, End, Cancel, NeighbourLost, EntryLost, Expired]
+EVENTS: list[Event] = [Open, Hidden, Park, End, Cancel, NeighbourLost, EntryLost, Expired]
 
 
 def lease(capacity: int = 10) -> Lease:
@@ -52,6 +52,30 @@ def test_a_parked_session_takes_no_hidden_state_and_only_ends() -> None:
     assert parked.held == 3
     assert parked.close(Expired).state is State.CLOSED
     assert parked.close(Expired).held == 0
+
+
+@pytest.mark.parametrize(("capacity", "held"), [(10, 3), (3, 3), (2, 2)])
+def test_the_next_epoch_goes_on_with_what_its_room_holds(capacity: int, held: int) -> None:
+    parked = lease().fill(0, 3).park(Park, until=5.0)
+    after = Lease(SESSION, 1, capacity).go_on(parked)
+    assert (after.epoch, after.state, after.held) == (1, State.RUNNING, held)
+    assert after.fill(held - 1, 1).held == held
+
+
+@pytest.mark.parametrize(
+    ("after", "before"),
+    [
+        (Lease(SESSION, 2, 10), lease().fill(0, 3).park(Park, until=5.0)),
+        (Lease(SESSION, 0, 10), lease().fill(0, 3).park(Park, until=5.0)),
+        (Lease(SessionId(b"o" * 16), 1, 10), lease().fill(0, 3).park(Park, until=5.0)),
+        (Lease(SESSION, 1, 10), lease().fill(0, 3)),
+        (Lease(SESSION, 1, 10), lease().fill(0, 3).park(Park, until=5.0).close(Expired)),
+    ],
+    ids=["later", "same", "other", "running", "closed"],
+)
+def test_nothing_goes_on_but_the_epoch_before_that_was_parked(after: Lease, before: Lease) -> None:
+    with pytest.raises(OutOfTurn):
+        after.go_on(before)
 
 
 def test_positions_follow_each_other_and_a_lower_one_rolls_back() -> None:

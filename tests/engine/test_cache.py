@@ -106,3 +106,20 @@ def test_a_long_cache_commits_no_memory_until_it_is_used() -> None:
     assert cache.nbytes == 256_000_000
     cache.append(2, rows(1), rows(1))
     assert resident() - before < cache.nbytes // 10
+
+
+def test_a_grown_cache_holds_the_same_and_has_more_room() -> None:
+    cache = Cache(SHAPE, LAYERS, 4, DType.F32, Device.CPU)
+    keys, values = torch.randn(3, 2, 2), torch.randn(3, 2, 2)
+    for layer in LAYERS:
+        cache.append(layer, keys + layer, values - layer)
+    cache.extend(3)
+    grown = cache.grown(9)
+    assert (grown.capacity, grown.length) == (9, 3)
+    assert grown.nbytes == kv_bytes(SHAPE, len(LAYERS), 9, DType.F32)
+    for layer in LAYERS:
+        all_keys, all_values = grown.append(layer, keys, values)
+        assert torch.equal(all_keys[:, :3], (keys + layer).transpose(0, 1))
+        assert torch.equal(all_values[:, :3], (values - layer).transpose(0, 1))
+    with pytest.raises(ContextTooLong):
+        cache.grown(2)

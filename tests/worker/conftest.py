@@ -191,6 +191,10 @@ class Mesh:
             answer.take(event)
         return answer
 
+    def an_answer(self) -> Answer:
+        """One that takes what a test asks for itself."""
+        return Answer()
+
     async def status(self, node: Node) -> dict[str, Any]:
         return await ask_status(self.client, node.address)
 
@@ -292,6 +296,7 @@ def an_open() -> Callable[..., Open]:
             prompt=bytes([1, 0, 0, 0, 2, 0, 0, 0]),
             sampling=Sampling(max_tokens=4).encode(),
             entry_addrs=peers[0].addrs,
+            entry_url="",
             grant=b"",
             grant_signature=b"",
         )

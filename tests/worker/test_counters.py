@@ -37,9 +37,9 @@ def test_the_step_time_is_the_median_of_the_last_steps() -> None:
     counters = Counters()
     assert counters.step_ms == 0.0
     for _ in range(STEPS_KEPT):
-        counters.stepped(9.0)
+        counters.computed(1, 9.0)
     for _ in range(STEPS_KEPT):
-        counters.stepped(0.002)
+        counters.computed(1, 0.002)
     assert counters.step_ms == 2.0
     counters.forget_steps()
     assert counters.step_ms == 0.0

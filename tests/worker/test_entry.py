@@ -31,6 +31,8 @@ from tessella.engine.weights import open_checkpoint
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
 from tessella.worker.entry import Entry
+from tessella.worker.limits import DECLARED, InputLimits
+from tessella.worker.prompts import Prompts
 from tessella.worker.sessions import SessionLimits, Sessions
 from tessella.worker.stage import Compute
 from tessella.worker.terms import Served
@@ -102,7 +104,10 @@ def scene(
                 sessions=Sessions(shard, inline_compute, Counters(), limits),
                 around=neighbourhood(directory, blamed),
                 desk=TokenDesk(identity),
-                tokenizer=open_checkpoint(toy_weights).tokenizer(),
+                prompts=Prompts(
+                    open_checkpoint(toy_weights).tokenizer(),
+                    InputLimits(context_size=64, max_input_tokens=48, source=DECLARED),
+                ),
                 eos_ids=frozenset(),
                 prefill_chunk=8,
             )

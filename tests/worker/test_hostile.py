@@ -59,6 +59,7 @@ def opening(mesh: Any) -> Open:
         prompt=struct.pack("<2I", 1, 2),
         sampling=Sampling(max_tokens=4).encode(),
         entry_addrs=mesh.client.address.addrs,
+        entry_url="",
         grant=b"",
         grant_signature=b"",
     )

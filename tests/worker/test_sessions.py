@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from tessella.core.errors import OutOfTurn, TooManySessions
-from tessella.core.ids import SessionId
+from tessella.core.ids import PeerId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import End, Park
 from tessella.core.session import MAX_PARK_SECONDS, Lease, NeighbourLost, State
@@ -18,6 +18,7 @@ from tessella.worker.counters import Counters
 from tessella.worker.sessions import SessionLimits, Sessions
 
 LAYERS = LayerRange(2, 4)
+OWNER = PeerId("whoever opens it")
 
 
 def a_lease(name: str, *, epoch: int = 0, capacity: int = 10) -> Lease:
@@ -31,7 +32,7 @@ def room_for(shard: Shard, positions: int, *, sessions: int = 8) -> Sessions:
 
 async def test_a_session_reserves_its_capacity_and_gives_it_back(toy_shard: Shard) -> None:
     sessions = room_for(toy_shard, 10)
-    with sessions.open(a_lease("one"), LAYERS) as stage:
+    with sessions.open(a_lease("one"), LAYERS, OWNER) as stage:
         assert sessions.kv_bytes == sessions.kv_limit == toy_shard.kv_bytes(10, LAYERS)
         assert sessions.leases() == [stage.lease]
     assert (sessions.kv_bytes, sessions.leases(), stage.cache_bytes) == (0, [], 0)
@@ -42,11 +43,11 @@ async def test_what_does_not_fit_is_refused_and_nobody_else_is_touched(
     toy_shard: Shard, positions: int, limit: int
 ) -> None:
     sessions = room_for(toy_shard, positions, sessions=limit)
-    with sessions.open(a_lease("one"), LAYERS) as stage:
-        with pytest.raises(TooManySessions), sessions.open(a_lease("two"), LAYERS):
+    with sessions.open(a_lease("one"), LAYERS, OWNER) as stage:
+        with pytest.raises(TooManySessions), sessions.open(a_lease("two"), LAYERS, OWNER):
             pass
         assert sessions.leases() == [stage.lease]
-    with sessions.open(a_lease("two"), LAYERS):
+    with sessions.open(a_lease("two"), LAYERS, OWNER):
         pass
 
 
@@ -54,8 +55,9 @@ async def test_one_session_is_open_once_and_another_epoch_is_another_session(
     toy_shard: Shard,
 ) -> None:
     sessions = room_for(toy_shard, 40)
-    with sessions.open(a_lease("one"), LAYERS), sessions.open(a_lease("one", epoch=1), LAYERS):
-        again = sessions.open(a_lease("one"), LAYERS)
+    later = a_lease("one", epoch=1)
+    with sessions.open(a_lease("one"), LAYERS, OWNER), sessions.open(later, LAYERS, OWNER):
+        again = sessions.open(a_lease("one"), LAYERS, OWNER)
         with pytest.raises(OutOfTurn, match="open here already"), again:
             pass
         assert len(sessions.leases()) == 2
@@ -76,7 +78,7 @@ async def test_a_parked_session_holds_its_memory_until_its_deadline(
     toy_shard: Shard, autojump_clock: MockClock, event: type, asked: float, kept: float
 ) -> None:
     sessions = room_for(toy_shard, 10)
-    with sessions.open(a_lease("one"), LAYERS) as stage:
+    with sessions.open(a_lease("one"), LAYERS, OWNER) as stage:
         sessions.park(stage, event, asked)
     if kept:
         await trio.sleep(kept - 0.1)
@@ -93,9 +95,9 @@ async def test_parked_sessions_make_room_the_nearest_to_its_deadline_first(
 ) -> None:
     sessions = room_for(toy_shard, 30)
     for name, seconds in (("late", 9.0), ("soon", 1.0), ("later", 20.0)):
-        with sessions.open(a_lease(name), LAYERS) as stage:
+        with sessions.open(a_lease(name), LAYERS, OWNER) as stage:
             sessions.park(stage, Park, seconds)
-    with sessions.open(a_lease("live"), LAYERS):
+    with sessions.open(a_lease("live"), LAYERS, OWNER):
         held = {lease.session_id.decode().strip() for lease in sessions.leases()}
         assert held == {"late", "later", "live"}
 
@@ -105,12 +107,12 @@ async def test_a_session_that_goes_while_its_stream_is_still_being_ended_is_free
     toy_shard: Shard, how: str
 ) -> None:
     sessions = room_for(toy_shard, 10)
-    with ExitStack() as another, sessions.open(a_lease("one"), LAYERS) as stage:
+    with ExitStack() as another, sessions.open(a_lease("one"), LAYERS, OWNER) as stage:
         sessions.park(stage, Park, 0.0)
         if how == "expired":
             sessions.expire()
         else:
-            another.enter_context(sessions.open(a_lease("two"), LAYERS))
+            another.enter_context(sessions.open(a_lease("two"), LAYERS, OWNER))
         assert stage.cache_bytes == 0
     assert sessions.leases() == []
 
@@ -120,10 +122,10 @@ async def test_a_session_opened_again_is_not_freed_by_the_end_of_the_first(
 ) -> None:
     sessions = room_for(toy_shard, 10)
     with ExitStack() as again:
-        with sessions.open(a_lease("one"), LAYERS) as first:
+        with sessions.open(a_lease("one"), LAYERS, OWNER) as first:
             sessions.park(first, Park, 0.0)
             sessions.expire()
-            second = again.enter_context(sessions.open(a_lease("one"), LAYERS))
+            second = again.enter_context(sessions.open(a_lease("one"), LAYERS, OWNER))
         assert sessions.leases() == [second.lease]
         second.lease = second.lease.close(End)
     assert sessions.leases() == []
@@ -133,11 +135,71 @@ async def test_what_is_parked_can_be_forgotten_and_what_lives_is_not_touched(
     toy_shard: Shard,
 ) -> None:
     sessions = room_for(toy_shard, 40)
-    with sessions.open(a_lease("live"), LAYERS) as live:
-        with sessions.open(a_lease("parked"), LAYERS) as parked:
+    with sessions.open(a_lease("live"), LAYERS, OWNER) as live:
+        with sessions.open(a_lease("parked"), LAYERS, OWNER) as parked:
             sessions.park(parked, NeighbourLost, 100.0)
         assert len(sessions.leases()) == 2
         sessions.forget_parked()
         assert sessions.leases() == [live.lease]
         assert (parked.lease.state, parked.cache_bytes) == (State.CLOSED, 0)
         assert sessions.kv_bytes == live.cache_bytes
+
+
+def held(sessions: Sessions, shard: Shard, lease: Lease, positions: int) -> None:
+    """Park a session that holds so many positions."""
+    with sessions.open(lease, LAYERS, OWNER) as stage:
+        stage.lease = stage.lease.fill(0, positions)
+        cache = stage._cache
+        assert cache is not None
+        cache.extend(positions)
+        sessions.park(stage, Park, 60.0)
+
+
+async def test_the_next_epoch_goes_on_with_what_was_parked_and_may_be_larger(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 30)
+    held(sessions, toy_shard, a_lease("one", capacity=20), 7)
+    with sessions.open(a_lease("one", epoch=1, capacity=30), LAYERS, OWNER) as stage:
+        assert (stage.lease.state, stage.lease.held) == (State.RUNNING, 7)
+        # The old room is not counted beside the new one: both would not fit.
+        assert sessions.kv_bytes == sessions.kv_limit
+        assert len(sessions.leases()) == 1
+    assert sessions.leases() == []
+
+
+async def test_a_smaller_room_that_follows_holds_what_fits(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 30)
+    held(sessions, toy_shard, a_lease("one", capacity=20), 7)
+    with sessions.open(a_lease("one", epoch=1, capacity=5), LAYERS, OWNER) as stage:
+        assert stage.lease.held == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "epoch", "layers", "owner"),
+    [
+        ("one", 2, LAYERS, OWNER),
+        ("two", 1, LAYERS, OWNER),
+        ("one", 1, LayerRange(2, 3), OWNER),
+        ("one", 1, LAYERS, PeerId("another")),
+    ],
+    ids=["epoch", "session", "layers", "owner"],
+)
+async def test_nobody_goes_on_with_what_another_session_parked(
+    toy_shard: Shard, name: str, epoch: int, layers: LayerRange, owner: PeerId
+) -> None:
+    sessions = room_for(toy_shard, 60)
+    held(sessions, toy_shard, a_lease("one"), 7)
+    with sessions.open(a_lease(name, epoch=epoch), layers, owner) as stage:
+        assert stage.lease.held == 0
+        assert len(sessions.leases()) == 2
+
+
+async def test_what_was_parked_stays_where_there_is_no_room_to_go_on(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 20)
+    held(sessions, toy_shard, a_lease("one"), 7)
+    with sessions.open(a_lease("live"), LAYERS, OWNER):
+        larger = sessions.open(a_lease("one", epoch=1, capacity=11), LAYERS, OWNER)
+        with pytest.raises(TooManySessions), larger:
+            pass
+        assert [lease.held for lease in sessions.leases()] == [0, 7]

@@ -27,8 +27,10 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def equal_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every node is as fast as any other, whatever else this machine does."""
-    stepped = Counters.stepped
-    monkeypatch.setattr(Counters, "stepped", lambda counters, _: stepped(counters, 0.02))
+    computed = Counters.computed
+    monkeypatch.setattr(
+        Counters, "computed", lambda counters, count, _: computed(counters, count, 0.02)
+    )
 
 
 async def opened(mesh: Split) -> list[int]:

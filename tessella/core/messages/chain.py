@@ -23,7 +23,8 @@ class Open:
 
     session_id: SessionId
     epoch: int
-    """0 at first; a replacement of a lost stage opens with the next."""
+    """0 at first. Whoever goes on with a parked session, or replaces a lost stage, opens with the
+    next: a stage that parked the epoch before for the same neighbour still holds its KV."""
     model: ModelId
     contract: str
     """Hash of shape and tensor names: two stages that differ in it do not fit together."""
@@ -40,6 +41,8 @@ class Open:
     """`Sampling.encode()`."""
     entry_addrs: tuple[str, ...]
     """Where the tail can dial the entry, if it is not connected to it."""
+    entry_url: str
+    """Where the entry answers over HTTP; empty if it does not."""
     grant: bytes
     """A packed TokenGrant for the tail, and the entry's signature of it."""
     grant_signature: bytes
