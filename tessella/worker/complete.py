@@ -8,9 +8,10 @@ from functools import partial
 
 from p2p.streams import FrameStream
 from tessella.core.completions import CompletionRequest
-from tessella.core.errors import OutOfTurn, PeerClosed, PeerGone, PeerReset
+from tessella.core.errors import OutOfTurn, PeerClosed, PeerGone, PeerReset, RemoteFailure
 from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
 from tessella.core.peers import choose_entry
+from tessella.worker.answering import Say
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.serving import Serving
 from tessella.worker.state import Loaded
@@ -24,7 +25,7 @@ WORD_TIMEOUT = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The handler of completion streams."""
+    """What answers requests, and the handler of completion streams."""
 
     around: Neighbourhood
     serving: Serving
@@ -46,15 +47,20 @@ class Clients:
                     raise OutOfTurn(f"{type(goodbye).__name__} during an answer")
 
             nursery.start_soon(wait_for_goodbye)
-            await self._answer(message, stream)
+            await self.answer(CompletionRequest.decode(message.request), stream.send)
             nursery.cancel_scope.cancel()
 
-    async def _answer(self, message: Complete, stream: FrameStream) -> None:
-        if not await self.serving.lend(partial(_answer_here, message, stream)):
-            # Without the shard, which may go meanwhile.
-            await self._relay(message, stream)
+    async def answer(self, request: CompletionRequest, say: Say) -> None:
+        """Say Begun, a Delta a token, Done, and Progress in between.
 
-    async def _relay(self, message: Complete, client: FrameStream) -> None:
+        Cancelling it frees the session on every stage. Raises what the entry raises, RemoteFailure
+        with its code where another node is the entry.
+        """
+        if not await self.serving.lend(partial(_answer_here, request, say)):
+            # Without the shard, which may go meanwhile.
+            await self._relay(request, say)
+
+    async def _relay(self, request: CompletionRequest, say: Say) -> None:
         """Pass a request on to a node that can be an entry, and its answer back."""
         directory = self.around.directory
         entry = choose_entry(await directory.rows()).peer_id
@@ -64,20 +70,22 @@ class Clients:
         async with onward:
             # Where it was refused already, the reason is there to be read.
             with trust, suppress(PeerClosed, PeerReset):
-                await onward.send(message)
+                await onward.send(Complete(request.encode()))
             while True:
                 with trust:
                     answer = await onward.receive(WORD_TIMEOUT)
                     if not isinstance(answer, Begun | Delta | Done | Fail | Progress):
                         raise OutOfTurn(f"{type(answer).__name__} in an answer")
-                await client.send(answer)
-                if isinstance(answer, Done | Fail):
+                if isinstance(answer, Fail):
+                    raise RemoteFailure(answer.code, answer.text, retry=answer.retry)
+                await say(answer)
+                if isinstance(answer, Done):
                     return
 
 
-async def _answer_here(message: Complete, stream: FrameStream, loaded: Loaded) -> bool:
+async def _answer_here(request: CompletionRequest, say: Say, loaded: Loaded) -> bool:
     """Answer, if this node can be the entry; whether it can."""
     if not loaded.entry.served.shard.holds_embedding:
         return False
-    await loaded.entry.answer(CompletionRequest.decode(message.request), stream.send)
+    await loaded.entry.answer(request, say)
     return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tessella.core import errors
-from tessella.core.errors import TessellaError
+from tessella.core.errors import RemoteFailure, TessellaError
 
 
 def tree(root: type[TessellaError]) -> list[type[TessellaError]]:
@@ -26,3 +28,22 @@ def test_every_code_names_one_error() -> None:
 def test_a_bug_of_ours_is_not_told_to_peers() -> None:
     assert "secret" not in errors.LocalError("secret path").told()
     assert errors.BadTensor("shape [1]").told() == "shape [1]"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("context_length_exceeded", 400),
+        ("input_too_long", 413),
+        ("unknown_model", 404),
+        ("too_many_sessions", 503),
+        ("too_many_requests", 429),
+        ("model_unavailable", 503),
+        ("out_of_turn", 502),
+        ("bad_frame", 502),
+        ("internal_error", 502),
+        ("no such code", 502),
+    ],
+)
+def test_what_a_peer_says_of_the_request_is_answered_as_our_own(code: str, status: int) -> None:
+    assert RemoteFailure(code, "", retry=False).status == status

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tessella.core.errors.full import Busy
+from tessella.core.errors.inputs import BadRequest, UnknownModel
 from tessella.core.errors.roots import TessellaError
 
 
@@ -38,7 +42,11 @@ class PeerUnreachable(PeerGone):
 
 
 class RemoteFailure(TessellaError):
-    """An error that a peer reported. `code` is the peer's; its text is data, not ours."""
+    """An error that a peer reported. `code` is the peer's; its text is data, not ours.
+
+    `status` is that of the code where it says that the request is at fault, or that somebody is
+    full: this is true whichever node found it. All else is a peer that failed.
+    """
 
     status = 502
 
@@ -46,3 +54,16 @@ class RemoteFailure(TessellaError):
         super().__init__(text or code)
         self.code = code
         self.retry = retry
+        self.status = _status_of(code)
+
+
+def _status_of(code: str) -> int:
+    passed_on = (kind for root in (BadRequest, UnknownModel, Busy) for kind in _tree(root))
+    found = (kind.status for kind in passed_on if kind.code == code)
+    return next(found, RemoteFailure.status)
+
+
+def _tree(root: type[TessellaError]) -> Iterator[type[TessellaError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _tree(child)
