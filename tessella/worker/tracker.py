@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -41,14 +43,18 @@ from tessella.core.messages import (
     seal,
 )
 from tessella.core.peers import PeerRow, decode_rows
+from tessella.worker.musivum_http import HttpMusivum
 
 logger = logging.getLogger(__name__)
 
 MakeMessage = Callable[[], Message]
+T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 10.0
 NONCE_BYTES = 16
+# For how long HTTP, once it had to serve, is the first way.
+HTTP_SECONDS = 60.0
 # What a musivum says that does not keep the mesh at this moment: another one does.
 ELSEWHERE = frozenset({Busy.code, "standby"})
 
@@ -73,32 +79,76 @@ class Tracker:
         identity: Identity,
         musivums: Sequence[PeerAddress],
         clock: Callable[[], float] = time.time,
+        http: HttpMusivum | None = None,
     ) -> None:
-        """At least one musivum; `clock` gives the seconds since 1970 that calls are signed with."""
+        """At least one musivum; `clock` gives the seconds since 1970 that calls are signed with.
+
+        `http` is the way to one of them where libp2p leads to none.
+        """
         self._host = host
         self._identity = identity
         # The one that answered last comes first.
         self._musivums = tuple(musivums)
         self._clock = clock
+        self._http = http
+        # After a success over HTTP libp2p is tried again only then: a dead dial costs seconds.
+        self._http_until = float("-inf")
         self._stream: FrameStream | None = None
         self._turn = trio.Lock()
+
+    @property
+    def way(self) -> str:
+        """How musivum was reached last: `libp2p` or `http`."""
+        return "http" if trio.current_time() < self._http_until else "libp2p"
 
     async def call(self, message: Message) -> Assigned | Accepted:
         """Sign a message, send it, and return musivum's answer.
 
         Raises RemoteFailure with musivum's code if the answer is no, PeerGone if there is none.
         """
+        if self._http is not None:
+            http = self._http
+            return await self._either(partial(self._call, message), partial(http.call, message))
+        return await self._call(message)
+
+    async def _call(self, message: Message) -> Assigned | Accepted:
         answer = await self._ask(lambda: self._signed(message))
         if not isinstance(answer, Assigned | Accepted):
             raise OutOfTurn(f"{type(answer).__name__} from musivum for a call")
         return answer
 
     async def peers(self, model: ModelId) -> list[PeerRow]:
-        """The nodes of a model, as musivum lists them."""
+        """The nodes of a model, as musivum lists them. Raises as `call`."""
+        if self._http is not None:
+            http = self._http
+            return await self._either(partial(self._peers, model), partial(http.peers, model))
+        return await self._peers(model)
+
+    async def _peers(self, model: ModelId) -> list[PeerRow]:
         answer = await self._ask(lambda: AskPeers(model))
         if not isinstance(answer, Peers):
             raise OutOfTurn(f"{type(answer).__name__} from musivum for a list of peers")
         return decode_rows(answer.rows)
+
+    async def _either(
+        self, libp2p: Callable[[], Awaitable[T]], http: Callable[[], Awaitable[T]]
+    ) -> T:
+        """One way's answer; the other's where nobody is there to answer on the first."""
+        ways = [libp2p, http]
+        if self.way == "http":
+            ways.reverse()
+        try:
+            answer, way = await ways[0](), ways[0]
+        except TessellaError as exc:
+            if not is_away(exc):
+                raise
+            logger.info("musivum does not answer on one way: %s: %s", exc.code, exc)
+            answer, way = await ways[1](), ways[1]
+        if way is libp2p:
+            self._http_until = float("-inf")
+        elif self.way == "libp2p":
+            self._http_until = trio.current_time() + HTTP_SECONDS
+        return answer
 
     async def aclose(self) -> None:
         """End the stream, if one is open."""
