@@ -62,7 +62,7 @@ def mesh(session: nox.Session) -> None:
 
 @nox.session
 def contract(session: nox.Session) -> None:
-    """musivum's OpenAPI document against a live one, by schemathesis: about a minute."""
+    """The OpenAPI documents of musivum and of a node against live apps, by schemathesis."""
     tool(session, "pytest", "-m", "contract", "-n", "0", "-s", *session.posargs)
 
 

@@ -21,14 +21,15 @@ RECORD_VARIABLE = "RECORD"
 def run() -> NoReturn:
     """The program. It takes the arguments of `tessella-worker`."""
     steps: list[float] = []
-    count_step = Counters.stepped
+    count = Counters.computed
 
-    def stepped(counters: Counters, seconds: float) -> None:
-        steps.append(seconds)
-        count_step(counters, seconds)
+    def computed(counters: Counters, positions: int, seconds: float) -> None:
+        if positions == 1:
+            steps.append(seconds)
+        count(counters, positions, seconds)
 
     try:
-        with patch.object(Counters, "stepped", stepped):
+        with patch.object(Counters, "computed", computed):
             worker.run()
     finally:
         path = Path(os.environ[RECORD_VARIABLE]) / f"{os.getpid()}.json"

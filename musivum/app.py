@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn, TypeAlias
 
+import httpx
 import trio
 
 from musivum.admission import Admission
 from musivum.answers import Answers
-from musivum.assigning import Assigner, Http
+from musivum.assigning import Assigner
 from musivum.books import Keeper, open_books
 from musivum.config import MusivumConfig
 from musivum.metrics import Metrics
 from musivum.moves import Moves
+from musivum.node_calls import Http
 from musivum.operator import AdminGate, Operator
 from musivum.orchestrator import Orchestrator
 from musivum.pages import Pages
@@ -101,10 +103,12 @@ async def open_rooms(
     store: Keeper,
     clock: Clock,
     token: str = "",
+    to_nodes: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Opened]:
     """A musivum with its libp2p door, until the context is left; it takes what `serve` does.
 
-    The HTTP door is the caller's to open. Raises whatever the store raises while it is read.
+    The HTTP door is the caller's to open. `to_nodes` is for tests, in place of the network. Raises
+    whatever the store raises while it is read.
     """
     books = await open_books(config, store, Clocks(clock))
     swarm = DhtSettings(
@@ -112,12 +116,12 @@ async def open_rooms(
     )
     async with (
         open_dht(host, settings=swarm, clock=clock),
-        open_client() as client,
+        open_client(to_nodes) as client,
         background_tasks() as nursery,
     ):
-        probes = Probes(host, books.roster)
-        room = Orchestrator(config, books, probes)
         http = Http(client, config.allow_private)
+        probes = Probes(host, books.roster, http)
+        room = Orchestrator(config, books, probes)
         assigner = Assigner(host, identity, books.roster, clock, http)
         moves = Moves(books.roster, room, assigner.push, heal_seconds=config.heal_seconds)
         pages = Pages(host, config, books)

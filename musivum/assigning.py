@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
 
-import httpx
-
+from musivum.node_calls import NONCE_BYTES, Http
 from musivum.pages import assigned
 from musivum.roster import Roster
 from musivum.saved import Clock
 from p2p.peers import Host
-from tessella.core.addresses import Cidr, PeerAddress
+from tessella.core.addresses import PeerAddress
 from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.ids import PeerId
@@ -28,16 +26,7 @@ from tessella.web.targets import resolve_target
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 5.0
-NONCE_BYTES = 16
 HTTP_PATH = "/api/v1/update_assignment"
-
-
-@dataclass(frozen=True, slots=True)
-class Http:
-    """How nodes are called over HTTP, and in which private networks they may be."""
-
-    client: httpx.AsyncClient
-    allow_private: bool | tuple[Cidr, ...]
 
 
 class Assigner:

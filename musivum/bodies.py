@@ -300,8 +300,9 @@ class RegisterBody(Body):
     public_key: Hash
     p2p_addrs: Annotated[
         list[Annotated[str, Field(max_length=MAX_ADDR_CHARS)]],
-        Field(min_length=1, max_length=MAX_ADDRS),
+        Field(max_length=MAX_ADDRS),
     ]
+    """May be empty beside `api_addr`."""
     api_addr: Annotated[str, Field(max_length=MAX_URL_CHARS)] = ""
     """The URL of its HTTP API; empty if it has none."""
     vram_mb: Annotated[int, Field(ge=0, le=MAX_CLAIM_MB)]

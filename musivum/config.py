@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessella.core.addresses import LOOPBACK, Cidr, PeerAddress, check_addr
+from tessella.core.addresses import LOOPBACK, PRIVATE, Cidr, PeerAddress, check_addr
 from tessella.core.configs import MAX_CONTEXT
 from tessella.core.errors import BadConfig
 from tessella.core.formats import KvFormat
@@ -118,6 +118,11 @@ class MusivumConfig:
     max_nodes: int = MAX_ROWS
     """Nodes kept at a time, offline ones included. 1 to 16384, which is what a peer list holds."""
 
+    max_nodes_per_network: int = 3
+    """Nodes of one network, a /24 of IPv4 or a /48 of IPv6, by where their key answered; of a node
+    behind a tunnel that is the tunnel. Private networks that nodes may be in do not count, nor does
+    `exempt`. 0 is no limit."""
+
     max_connections: int = 12_000
     """Connections open at a time, both ways. At least 1."""
 
@@ -152,6 +157,7 @@ class MusivumConfig:
         _within("forget_seconds", self.forget_seconds, 0, None)
         _within("max_connections", self.max_connections, 1, None)
         _within("max_nodes", self.max_nodes, 1, MAX_ROWS)
+        _within("max_nodes_per_network", self.max_nodes_per_network, 0, None)
 
     @property
     def key_path(self) -> Path:
@@ -172,6 +178,12 @@ class MusivumConfig:
     def allow_private(self) -> bool | tuple[Cidr, ...]:
         """Which private addresses nodes may have; none while that is not decided."""
         return self.allow_private_addrs or False
+
+    @property
+    def neighbours(self) -> tuple[Cidr, ...]:
+        """Networks of which there may be any number of nodes."""
+        private = (*LOOPBACK, *PRIVATE) if self.allow_private is True else self.allow_private or ()
+        return (*self.exempt, *private)
 
     @property
     def least_claim_mb(self) -> int:

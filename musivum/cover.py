@@ -10,7 +10,6 @@ from itertools import chain
 
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
-from tessella.core.peers import NodeStatus
 from tessella.core.plan import Holding, Reservations
 
 
@@ -59,7 +58,7 @@ class Cover:
 
     def _count(self, holdings: tuple[Holding, ...], sign: int) -> None:
         for one in holdings:
-            if one.status is NodeStatus.OFFLINE:
+            if not one.status.holds:
                 continue
             steps = sign * one.throughput
             for layer in range(one.layers.start, min(one.layers.stop, len(self._holders))):

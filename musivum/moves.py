@@ -151,7 +151,7 @@ class Moves:
         claim_mb = one.claim_mb if usual and self._may_be_asked(one.peer_id) else 0
         is_ours = waits or one.peer_id in self._under_way
         if one.status is NodeStatus.PENDING_LOAD and not is_ours:
-            return replace(one, claim_mb=claim_mb, status=NodeStatus.PAUSED)
+            return replace(one, claim_mb=claim_mb, status=NodeStatus.DRAINING)
         return replace(one, claim_mb=claim_mb)
 
     def _may_be_asked(self, peer_id: PeerId) -> bool:

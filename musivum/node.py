@@ -146,7 +146,7 @@ class Node:
         status = NodeStatus(said.status)
         if status is NodeStatus.PENDING_LOAD and self.is_ready:
             node = node._loading(now)
-        if node.is_ready:
+        if node.is_ready or status is NodeStatus.PAUSED:
             return node.with_status(status, seen=now)
         return node._still_loading(said, now)
 

@@ -7,7 +7,6 @@ its answer is given; what is only measured follows within a second.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import trio
 
@@ -15,7 +14,8 @@ from musivum.books import Books
 from musivum.config import MusivumConfig
 from musivum.node import Node
 from musivum.probes import Probes
-from musivum.registration import House, Wish, check_api_url, read_registration
+from musivum.proofs import listed
+from musivum.registration import House, Wish, read_registration
 from musivum.roster import Forgotten, WentOffline
 from musivum.saved import saved_node
 from musivum.store import Change, DropNode, PutNode, PutReputation, SavedReputation
@@ -46,14 +46,15 @@ class Orchestrator:
         """Reserve a range for a node, or keep the one it holds.
 
         Raises BadFrame, BadManifest, BadAddress or AddressUnproven for what it says of itself,
-        ClaimTooSmall for what it offers, TooManySessions and StoreUnavailable where there is no
-        room for it.
+        ClaimTooSmall for what it offers, TooManyRequests, TooManySessions and StoreUnavailable
+        where there is no room for it.
         """
         wish = read_registration(asked, self._house)
         self._books.manifests.check(wish)
-        if self._config.dial_back:
-            wish = replace(wish, addrs=await self._probes.prove(peer_id, wish.addrs))
-        check_api_url(wish)
+        shown = await self._probes.prove(
+            peer_id, wish.addrs, wish.api_url, dial_back=self._config.dial_back
+        )
+        wish = listed(peer_id, wish, shown)
         node = await self._joined(peer_id, wish)
         logger.info("joined: %s: layers %s of %s", peer_id, node.row.layers, wish.model)
         return Assigned(node.row.layers, self._config.heartbeat_seconds)

@@ -1,6 +1,7 @@
 """Whether a peer is where it says it is: a dial-back before it is listed, and after a complaint.
 
-A report is a reason to look, never a verdict.
+Where no dial leads to it, a challenge over HTTP is the same (see `node_calls`). A report is a
+reason to look, never a verdict.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import trio
 
 from musivum.node import Node
+from musivum.node_calls import Http, prove_url
+from musivum.proofs import Shown, wants_challenge
 from musivum.roster import Roster
-from p2p.peers import Host
+from p2p.peers import Host, Proof
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import (
-    AddressUnproven,
     PeerGone,
     Refused,
     RemoteError,
@@ -38,8 +41,8 @@ MAX_WAITING = 64
 PROBERS = 4
 # Each of the three steps of a probe: dial, stream, answer.
 PROBE_TIMEOUT = 5.0
-# Registrations that are dialled back side by side, and that may wait for their turn. A whole mesh
-# registers again within a heartbeat of a musivum that lost its database.
+# Registrations that are dialled back or challenged side by side, and that may wait for their turn.
+# A whole mesh registers again within a heartbeat of a musivum that lost its database.
 PROOFS = 32
 MAX_PROOFS_WAITING = 4096
 PROOF_TIMEOUT = 5.0
@@ -51,9 +54,10 @@ Lost = Callable[[PeerId, PeerId], None]
 class Probes:
     """Looks at nodes. Start `run` once."""
 
-    def __init__(self, host: Host, roster: Roster) -> None:
+    def __init__(self, host: Host, roster: Roster, http: Http) -> None:
         self._host = host
         self._roster = roster
+        self._http = http
         self._reports: dict[PeerId, deque[float]] = {}
         self._waiting: set[PeerId] = set()
         accusation = trio.open_memory_channel[tuple[PeerId, PeerId]](MAX_WAITING)
@@ -63,20 +67,28 @@ class Probes:
         # Of each peer that wants to be dialled back: one proof holds it, the others wait for it.
         self._turns: dict[PeerId, trio.Lock] = {}
 
-    async def prove(self, peer_id: PeerId, addrs: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the addresses at which that peer's key answers.
+    async def prove(
+        self, peer_id: PeerId, addrs: tuple[str, ...], api_url: str, *, dial_back: bool = True
+    ) -> Shown:
+        """At which of its addresses a peer's key answers, and if that leaves it open, whether it
+        answers at its URL. Without `dial_back` the addresses are believed.
 
-        Raises AddressUnproven if there is none, saying what each answered, and TooManyRequests
-        where too many wait to be dialled.
+        Takes PROOF_TIMEOUT and CHALLENGE_SECONDS at most, once it is its turn. Raises
+        TooManyRequests where too many wait for that.
         """
         async with self._turn(peer_id), self._proofs:
-            proof = await self._host.prove(PeerAddress(peer_id, addrs), timeout=PROOF_TIMEOUT)
-        if not proof.proven:
-            raise AddressUnproven(
-                f"nobody with the key of {peer_id} answered: {'; '.join(proof.failures)}. Open the "
-                "port, or say with --announce where the node can be dialled"
-            )
-        return proof.proven
+            proof = Proof(addrs, ())
+            if dial_back:
+                peer = PeerAddress(peer_id, addrs)
+                proof = await self._host.prove(peer, timeout=PROOF_TIMEOUT)
+            shown = Shown(addrs=proof.proven, failures=proof.failures, ips=proof.ips)
+            if not wants_challenge(api_url, shown.addrs):
+                return shown
+            at = await prove_url(self._http, self._host.address.peer_id, peer_id, api_url)
+        if at.ip is None:
+            return replace(shown, url_failure=at.failure)
+        # A tunnel is shared: it counts for a node only where nothing else does.
+        return replace(shown, url=True, ips=shown.ips if shown.addrs else (at.ip,))
 
     @asynccontextmanager
     async def _turn(self, peer_id: PeerId) -> AsyncIterator[None]:
@@ -136,10 +148,13 @@ class Probes:
 
     async def _failure(self, node: Node) -> str | None:
         """Why the node counts as lost; None if it answers anything at all to AskStatus, or if it
-        was we who could not ask."""
-        peer_id = node.row.peer_id
+        was we who could not ask. A node that is listed by its URL alone has to answer there."""
+        peer_id, row = node.row.peer_id, node.row
+        if not row.addrs:
+            ourselves = self._host.address.peer_id
+            return (await prove_url(self._http, ourselves, peer_id, row.api_url)).failure or None
         try:
-            await self._host.connect(PeerAddress(peer_id, node.row.addrs), timeout=PROBE_TIMEOUT)
+            await self._host.connect(PeerAddress(peer_id, row.addrs), timeout=PROBE_TIMEOUT)
             stream = await self._host.open_stream(peer_id, STATUS, timeout=PROBE_TIMEOUT)
             async with stream:
                 await stream.send(AskStatus(), timeout=PROBE_TIMEOUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from musivum.shared import shape_of, shared_terms
-from tessella.core.addresses import MAX_ADDRS, Cidr, judge_addr
+from tessella.core.addresses import MAX_ADDRS, Cidr, Ip, judge_addr
 from tessella.core.configs import MAX_CONTEXT
 from tessella.core.contracts import contract_of
 from tessella.core.errors import BadAddress, BadFrame, BadManifest
@@ -15,7 +15,7 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Register
 from tessella.core.plan import MemoryTerms
 from tessella.core.shapes import DType, ModelShape
-from tessella.web.targets import MAX_URL_CHARS, judge_url, parse_url
+from tessella.web.targets import MAX_URL_CHARS, judge_url
 
 MAX_NAME_CHARS = 200
 MAX_DEVICE_CHARS = 64
@@ -52,6 +52,8 @@ class Wish:
     claim_mb: int
     terms: MemoryTerms
     wanted: LayerRange | None
+    ips: tuple[Ip, ...] = ()
+    """Where the node's key answered; none before that was tried."""
 
 
 def read_registration(asked: Register, house: House) -> Wish:
@@ -72,7 +74,7 @@ def read_registration(asked: Register, house: House) -> Wish:
         model=ModelId(_word("model", asked.model, MAX_NAME_CHARS)),
         contract=_contract(asked.contract, shape),
         shape=shape,
-        addrs=_addrs(asked.addrs, house.allow_private),
+        addrs=_addrs(asked.addrs, house.allow_private, has_url=bool(asked.api_url)),
         api_url=_api_url(asked.api_url, house.allow_private),
         device=_word("device", asked.device, MAX_DEVICE_CHARS),
         dtype=dtype,
@@ -98,19 +100,6 @@ def _kv(word: str) -> KvFormat:
         raise BadFrame(f"Register.kv: {word[:MAX_DEVICE_CHARS]!r} is not known") from None
 
 
-def check_api_url(wish: Wish) -> None:
-    """Raises BadAddress for a URL at another host than the addresses: clients are sent there, and
-    nobody may name a machine that is not shown to be theirs."""
-    if not wish.api_url:
-        return
-    hosts = {addr.split("/")[2] for addr in wish.addrs}
-    if parse_url(wish.api_url).host not in hosts:
-        raise BadAddress(
-            f"{wish.api_url[:MAX_URL_CHARS]!r} cannot be listed: its host is none of the addresses "
-            f"at which the node answers ({', '.join(sorted(hosts))})"
-        )
-
-
 def _dtype(word: str) -> DType:
     try:
         return DType(word)
@@ -118,19 +107,29 @@ def _dtype(word: str) -> DType:
         raise BadFrame(f"Register.dtype: {word[:MAX_DEVICE_CHARS]!r} is not served") from None
 
 
-def _addrs(addrs: tuple[str, ...], allow_private: bool | tuple[Cidr, ...]) -> tuple[str, ...]:
-    if not 1 <= len(addrs) <= MAX_ADDRS:
-        raise BadAddress(f"a node of {len(addrs)} addresses: 1 to {MAX_ADDRS} may be listed")
+def _addrs(
+    addrs: tuple[str, ...], allow_private: bool | tuple[Cidr, ...], *, has_url: bool
+) -> tuple[str, ...]:
+    """Those that may be dialled. Beside a URL there may be none: behind a tunnel, a machine knows
+    itself by private addresses alone, which lead somewhere else from here."""
+    if len(addrs) > MAX_ADDRS or not (addrs or has_url):
+        raise BadAddress(
+            f"a node of {len(addrs)} addresses: 1 to {MAX_ADDRS} may be listed, or none beside a "
+            "URL of its HTTP API"
+        )
     if sum(map(len, addrs)) > MAX_ADDRS_CHARS:
         raise BadAddress(f"addresses of a node longer than {MAX_ADDRS_CHARS} characters in all")
+    found = []
     for addr in addrs:
         # A zone of IPv6 may hold anything, and everybody who lists nodes would print it.
         if not addr.isprintable():
             raise BadAddress(f"{addr!r} cannot be listed: it cannot be printed")
         reason = judge_addr(addr, allow_private)
-        if reason is not None:
+        if reason is None:
+            found.append(addr)
+        elif not has_url:
             raise BadAddress(f"{addr} cannot be listed: {reason} (see allow_private_addrs)")
-    return addrs
+    return tuple(found)
 
 
 def _api_url(url: str, allow_private: bool | tuple[Cidr, ...]) -> str:

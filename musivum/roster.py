@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from musivum.config import MusivumConfig
 from musivum.cover import Cover
+from musivum.neighbours import Neighbours
 from musivum.node import Node, joined
 from musivum.registration import Wish
 from tessella.core.errors import ClaimTooSmall, TooManySessions, UnknownWorker
@@ -54,6 +55,7 @@ class Roster:
         self._by_model: dict[str, set[PeerId]] = {}
         self._made_room: set[PeerId] = set()
         self._covers: dict[Group, Cover] = {}
+        self._neighbours = Neighbours(config.neighbours)
         self.version = 0
         """Rises whenever what is listed changes by more than a measurement."""
 
@@ -112,6 +114,8 @@ class Roster:
     def _put(self, node: Node) -> Node:
         before = self._nodes.get(node.peer_id)
         self._nodes[node.peer_id] = node
+        if before is None:
+            self._neighbours.put(node.peer_id, node.wish.ips)
         cover = self._covers.setdefault(node.group, Cover(node.row.total_layers))
         cover.put(node.peer_id, tuple(node.holdings()))
         if before is None or _listing(before) != _listing(node):
@@ -126,6 +130,7 @@ class Roster:
         if node is None:
             return
         self.version += 1
+        self._neighbours.drop(peer_id, node.wish.ips)
         self._by_model[node.row.model].discard(peer_id)
         if not self._by_model[node.row.model]:
             del self._by_model[node.row.model]
@@ -146,11 +151,12 @@ class Roster:
     def join(self, peer_id: PeerId, wish: Wish, now: float) -> Node:
         """Reserve a range for a node. What the same key held before is free from here on.
 
-        Raises ClaimTooSmall with the MB that would do, and TooManySessions where the list is
-        full of nodes that are not offline.
+        Raises ClaimTooSmall with the MB that would do, and TooManySessions where the list, or its
+        part for a network of the node, is full of nodes that are not offline.
         """
         self.leave(peer_id)
         layers = self.range_for(wish)
+        self._make_room_nearby(wish)
         self._make_room()
         return self._put(joined(peer_id, wish, layers, now))
 
@@ -168,15 +174,31 @@ class Roster:
             raise ClaimTooSmall(str(placed))
         return placed
 
+    def _make_room_nearby(self, wish: Wish) -> None:
+        most = self._config.max_nodes_per_network
+        for network in self._neighbours.networks(wish.ips) if most else ():
+            while len(nearby := self._neighbours.of(network)) >= most:
+                if not self._give_up_one(map(self.node, nearby)):
+                    raise TooManySessions(
+                        f"{len(nearby)} nodes of {network} are listed, and {most} may be (see "
+                        "max_nodes_per_network and exempt)"
+                    )
+
     def _make_room(self) -> None:
         if len(self._nodes) < self._config.max_nodes:
             return
-        offline = (node for node in self._nodes.values() if node.status is NodeStatus.OFFLINE)
+        if not self._give_up_one(self._nodes.values()):
+            raise TooManySessions(f"all {self._config.max_nodes} places for nodes are taken")
+
+    def _give_up_one(self, nodes: Iterable[Node]) -> bool:
+        """Forget the one that is offline the longest; False if none is."""
+        offline = (node for node in nodes if node.status is NodeStatus.OFFLINE)
         oldest = min(offline, key=lambda node: (node.seen, node.peer_id), default=None)
         if oldest is None:
-            raise TooManySessions(f"all {self._config.max_nodes} places for nodes are taken")
+            return False
         self.leave(oldest.peer_id)
         self._made_room.add(oldest.peer_id)
+        return True
 
     def ready(self, peer_id: PeerId, layers: LayerRange, now: float) -> Node:
         """The node serves its range. Raises UnknownWorker, and Refused for another range."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import trio
 
+from musivum.neighbours import literal_ips
 from musivum.node import Load, Node
 from musivum.registration import Wish
 from musivum.shared import shape_of, shared_terms
@@ -93,6 +94,8 @@ def restored_node(saved: SavedNode, *, usable_vram_pct: int, min_vram_mb: int) -
             shape, dtype, kv, (saved.context, saved.slots), (usable_vram_pct, min_vram_mb)
         ),
         wanted=None,
+        # A name is not resolved again: its node counts in its network from its next start on.
+        ips=literal_ips(saved.addrs),
     )
     row = PeerRow(
         peer_id=saved.peer_id,

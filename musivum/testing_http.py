@@ -66,17 +66,21 @@ async def answering(
     *,
     store: Keeper | None = None,
     token: str = "",
+    to_nodes: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Door]:
     """A musivum on a memory network until the context is left, with its HTTP app in process.
 
-    Its nodes are at private addresses, and nobody is limited in how often he asks.
+    Its nodes are at private addresses, and nobody is limited in how often he asks. `to_nodes` is
+    where its own HTTP calls end, all of them.
     """
     identity = Identity(seed)
     kept = store or MemoryStore()
     inside = replace(config, allow_private_addrs=True)
     async with (
         net.host(identity) as host,
-        open_rooms(host, identity, inside, store=kept, clock=clock, token=token) as opened,
+        open_rooms(
+            host, identity, inside, store=kept, clock=clock, token=token, to_nodes=to_nodes
+        ) as opened,
     ):
         app = http_app(opened.rooms, opened.page, opened.metrics, rate=None)
         transport = httpx.ASGITransport(app)

@@ -172,8 +172,8 @@ class Libp2pHost:
     async def prove(self, peer: PeerAddress, *, timeout: float) -> Proof:
         """Dial the addresses of a peer anew, below libp2p's list of connections."""
 
-        async def dial(addr: str) -> None:
-            await dial_judged(
+        async def dial(addr: str) -> tuple[Ip, ...]:
+            return await dial_judged(
                 peer,
                 addr,
                 partial(self._knock, peer.peer_id),

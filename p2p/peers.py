@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p2p.streams import ByteStream, FrameStream
-from tessella.core.addresses import PeerAddress
+from tessella.core.addresses import Ip, PeerAddress
 from tessella.core.ids import PeerId
 
 Handler = Callable[[FrameStream], Awaitable[None]]
@@ -29,6 +29,8 @@ class Proof:
     """Where somebody with its key answered: of the addresses given, each once, in their order."""
     failures: tuple[str, ...]
     """A line for each other address, which begins with it and says what happened there."""
+    ips: tuple[Ip, ...] = ()
+    """Where that was, each once: of a name, the address behind it that answered."""
 
 
 class Host(Protocol):

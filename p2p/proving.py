@@ -30,23 +30,25 @@ MAX_REASON_CHARS = 160
 Resolve = Callable[[str], Awaitable[tuple[Ip, ...]]]
 """The addresses behind a multiaddr of a name; PeerGone that says why there are none."""
 
+Knock = Callable[[str], Awaitable[tuple[Ip, ...]]]
+"""Returns when the peer's key answered at an address, with where that is."""
 
-async def prove_each(peer: PeerAddress, dial: Dial, *, timeout: float) -> Proof:
+
+async def prove_each(peer: PeerAddress, dial: Knock, *, timeout: float) -> Proof:
     """Dial the addresses of a peer side by side, the first MAX_ADDRS of them.
 
-    `dial` returns when the peer's key answered, and leaves nothing open; any TessellaError says
-    why an address is not proven. An address has ADDRESS_TIMEOUT, all together have `timeout`.
+    `dial` leaves nothing open; any TessellaError says why an address is not proven. An address has
+    ADDRESS_TIMEOUT, all together have `timeout`.
     """
     tried = tuple(dict.fromkeys(peer.addrs[:MAX_ADDRS]))
     end = trio.current_time() + timeout
-    proven: set[str] = set()
+    proven: dict[str, tuple[Ip, ...]] = {}
     failures: dict[str, str] = {}
 
     async def attempt(addr: str, ended: trio.Event) -> None:
         try:
             with trio.fail_at(min(end, trio.current_time() + ADDRESS_TIMEOUT)):
-                await dial(addr)
-            proven.add(addr)
+                proven[addr] = await dial(addr)
         except trio.TooSlowError:
             failures[addr] = "did not answer in time"
         except TessellaError as exc:
@@ -65,7 +67,9 @@ async def prove_each(peer: PeerAddress, dial: Dial, *, timeout: float) -> Proof:
     over = len(peer.addrs) - MAX_ADDRS
     if over > 0:
         told.append(f"{over} more were not tried: a peer has at most {MAX_ADDRS} addresses")
-    return Proof(tuple(addr for addr in tried if addr in proven), tuple(told))
+    shown = tuple(addr for addr in tried if addr in proven)
+    ips = dict.fromkeys(ip for addr in shown for ip in proven[addr])
+    return Proof(shown, tuple(told), tuple(ips))
 
 
 def _line(addr: str, reason: str) -> str:
@@ -81,11 +85,12 @@ async def dial_judged(
     *,
     resolve: Resolve,
     allow_private: bool | tuple[Cidr, ...],
-) -> None:
+) -> tuple[Ip, ...]:
     """Dial one address of a peer, where `judge_addr` and `judge_ip` allow all it leads to.
 
-    `knock` is given literals. Raises BadAddress for what is no transport address, PeerGone for
-    one that is refused, does not resolve or does not answer.
+    `knock` is given literals; where it returned, without zones, is the answer. Raises BadAddress
+    for what is no transport address, PeerGone for one that is refused, does not resolve or does not
+    answer.
     """
     _heed(judge_addr(addr, allow_private))
     _, family, host, _, port = addr.split("/")
@@ -94,11 +99,18 @@ async def dial_judged(
         raise PeerUnreachable(f"is a name of {len(found)} addresses, over {MAX_IPS}")
     for each in found:
         _heed(judge_ip(each, allow_private))
-    literals = tuple(f"/ip{each.version}/{_unscoped(each)}/tcp/{port}" for each in found)
+    literals = {f"/ip{each.version}/{each}/tcp/{port}": each for each in map(_unscoped, found)}
+    answered: list[Ip] = []
+
+    async def knock_once(literal: str) -> None:
+        await knock(literal)
+        answered.append(literals[literal])
+
     if len(literals) == 1:
-        await knock(literals[0])
+        await knock_once(*literals)
     else:
-        await race(PeerAddress(peer.peer_id, literals), knock)
+        await race(PeerAddress(peer.peer_id, tuple(literals)), knock_once)
+    return tuple(answered)
 
 
 def _heed(refused: str | None) -> None:

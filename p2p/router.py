@@ -123,10 +123,11 @@ class Router:
             await _end_with(stream, refusal or LocalError(f"no frames on {stream.protocol}"))
             return
         with route.counted(stream.peer_id):
-            await _handle(route.handler, stream)
+            await handle(route.handler, stream)
 
 
-async def _handle(handler: Handler, stream: FrameStream) -> None:
+async def handle(handler: Handler, stream: FrameStream) -> None:
+    """Serve one stream of frames to its end, wherever it came from; raises only a cancellation."""
     try:
         await handler(stream)
     except Exception as exc:  # noqa: BLE001 - whatever a handler raises ends its stream only

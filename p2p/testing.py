@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 
 import trio
 
@@ -25,7 +24,7 @@ from p2p.peers import BytesHandler, Handler, Proof
 from p2p.proving import prove_each
 from p2p.router import Router
 from p2p.streams import ByteStream, FrameStream, frame_stream
-from tessella.core.addresses import PeerAddress
+from tessella.core.addresses import Ip, PeerAddress, read_ip
 from tessella.core.errors import (
     LocalError,
     PeerClosed,
@@ -198,7 +197,11 @@ class MemoryHost:
 
     async def prove(self, peer: PeerAddress, *, timeout: float) -> Proof:
         """Dial the addresses of a peer anew."""
-        dial = partial(self._net.answer, self.address.peer_id, peer.peer_id)
+
+        async def dial(addr: str) -> tuple[Ip, ...]:
+            await self._net.answer(self.address.peer_id, peer.peer_id, addr)
+            return (read_ip(addr.split("/")[2]),)
+
         return await prove_each(peer, dial, timeout=timeout)
 
     async def open_stream(self, peer: PeerId, protocol: str, *, timeout: float) -> FrameStream:

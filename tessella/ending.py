@@ -4,6 +4,7 @@
 1     an error that trying again does not help, or a bug
 2     a command line that does not parse
 75    trying again later may help
+78    a key, flag or variable is missing or wrong
 130   Ctrl-C (128 + the number of the signal that ended it)
 """
 

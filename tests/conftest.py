@@ -37,7 +37,8 @@ UNPRIVILEGED = "nobody"
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own environment must not decide a test."""
-    for name in [key for key in os.environ if key.startswith("TESSELLA_")]:
+    others = ("ORCHESTRATOR_URL", "HF_TOKEN", "HF_ENDPOINT")
+    for name in [key for key in os.environ if key.startswith("TESSELLA_") or key in others]:
         monkeypatch.delenv(name)
 
 

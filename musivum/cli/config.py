@@ -12,9 +12,9 @@ from musivum.cli.pages import example, markdown
 from musivum.cli.showing import show_json, show_rows
 from musivum.config import MusivumConfig
 from musivum.settings import Settings, read_settings
-from musivum.settings.kinds import plain
-from musivum.settings.masking import masked
 from tessella.core.errors import BadRequest
+from tessella.settings.kinds import plain
+from tessella.settings.masking import masked
 
 
 def config(

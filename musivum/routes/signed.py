@@ -35,6 +35,8 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Accepted, Announce, Assigned, Register, ReportFailure
 from tessella.core.signed_request import (
     CREATED,
+    DIGEST,
+    DIGEST_CHARS,
     HEADERS,
     MAX_NONCE_CHARS,
     MAX_PEER_CHARS,
@@ -78,6 +80,7 @@ _BESIDE: list[dict[str, Any]] = [
             f"^([0-9a-f]{{2}}){{{MIN_NONCE_CHARS // 2},{MAX_NONCE_CHARS // 2}}}$",
             "Used once.",
         ),
+        ("Tessella-Digest", f"^[0-9a-f]{{{DIGEST_CHARS}}}$", "SHA-256 of the body as it is sent."),
     )
 ]
 
@@ -165,6 +168,9 @@ async def _admitted(request: Request, rooms: Rooms) -> PeerId:
         body=await request.body(),
         audience=rooms.pages.ourselves,
     )
+    if proof.digest != asked.digest:
+        rooms.admission.check_policy(proof.peer_id)
+        raise BadSignature(f"header {DIGEST}: not that of this body")
     created, nonce = request.headers[CREATED], request.headers[NONCE]
     call = SignedCall(
         peer_id=proof.peer_id,

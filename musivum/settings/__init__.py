@@ -1,7 +1,7 @@
 """What an operator set, read from where it was set: flag > environment > file > default.
 
-kinds     what a value may be, in TOML and in text
-sources   the fold of all sources to one `MusivumConfig`
+kinds     what a value may be, where that is musivum's own
+sources   its keys, and the fold of all sources to one `MusivumConfig`
 token     the operator's token
 """
 
@@ -11,6 +11,7 @@ from musivum.settings.kinds import listen_addr
 from musivum.settings.sources import (
     FILE_NAME,
     FLAGS,
+    KEYS,
     Settings,
     load_settings,
     read_settings,
@@ -21,6 +22,7 @@ from musivum.settings.token import TOKEN_VARIABLE, admin_token, find_token
 __all__ = [
     "FILE_NAME",
     "FLAGS",
+    "KEYS",
     "TOKEN_VARIABLE",
     "Settings",
     "admin_token",

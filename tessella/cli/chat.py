@@ -1,64 +1,121 @@
-"""`tessella chat`: ask a mesh, and read the answer as it comes."""
+"""`tessella chat`: ask a model, and read the answer as it comes."""
 
 from __future__ import annotations
 
-import json
+from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tessella.cli.conversation import Conversation
-from tessella.cli.dialogue import Dialogue, hold, write
-from tessella.cli.discovery import Way, client_host, way_of
+from tessella.cli.chat_options import (
+    ApiUrlOption,
+    Asked,
+    ConfigOption,
+    ModelOption,
+    PeerOption,
+    TimingOption,
+    TokensOption,
+    WarmthOption,
+    configured,
+    sampling_asked,
+)
+from tessella.cli.chat_plan import ChatPlan, run_chat
+from tessella.cli.fim import answer_gap
 from tessella.cli.options import (
     DEFAULTS,
     BootstrapOption,
     JsonOption,
-    MaxTokensOption,
     MinPOption,
     MusivumOption,
     SeedOption,
     StopOption,
     SystemOption,
-    TemperatureOption,
     TopKOption,
     TopPOption,
-    sampling_of,
 )
-from tessella.cli.signals import Interrupts, run_command
-from tessella.cli.terminal import is_interactive, read_line, read_piped, terminal_restored
+from tessella.core.completions import Fill
+from tessella.core.errors import BadConfig
+
+
+class Mode(Enum):
+    """What becomes of a prompt."""
+
+    CHAT = "chat"
+    """It goes through the model's chat template."""
+    RAW = "raw"
+    """It is a text to go on with, as it is."""
 
 
 def chat(  # noqa: PLR0913 - typer makes a flag of each parameter
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Without one: a conversation, or the prompt that is piped in.",
+        ),
+    ] = None,
     prompt: Annotated[
-        str | None,
-        typer.Argument(help="Without one: a conversation, or the prompt that is piped in."),
+        str | None, typer.Option("--prompt", "-p", help="The same, as a flag.")
     ] = None,
-    musivum: MusivumOption = None,
-    peer: Annotated[
-        str | None,
-        typer.Option(metavar="MULTIADDR", help="Ask this node, and no musivum."),
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Go on with a conversation.")
+    ] = False,
+    session_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Keep the conversation here, and go on with the one that is."
+        ),
     ] = None,
+    api_url: ApiUrlOption = None,
+    peer: PeerOption = None,
     bootstrap: BootstrapOption = None,
-    model: Annotated[str, typer.Option(help="Needed where a mesh serves several.")] = "",
-    max_tokens: MaxTokensOption = DEFAULTS.max_tokens,
-    temperature: TemperatureOption = DEFAULTS.temperature,
+    musivum: MusivumOption = None,
+    model: ModelOption = None,
+    max_tokens: TokensOption = None,
+    temperature: WarmthOption = None,
     top_p: TopPOption = DEFAULTS.top_p,
     top_k: TopKOption = DEFAULTS.top_k,
     min_p: MinPOption = DEFAULTS.min_p,
     seed: SeedOption = None,
     stop: StopOption = None,
     system: SystemOption = "",
-    raw: Annotated[
-        bool, typer.Option("--raw", help="No chat template: continue the text.")
-    ] = False,
+    mode: Annotated[Mode, typer.Option(help="raw: no chat template, continue the text.")] = (
+        Mode.CHAT
+    ),
+    raw: Annotated[bool, typer.Option("--raw", help="The same as --mode raw.")] = False,
+    prefix: Annotated[
+        str | None, typer.Option(help="Fill the gap after this text, in place of a prompt.")
+    ] = None,
+    suffix: Annotated[str | None, typer.Option(help="Fill the gap before this text.")] = None,
+    markdown: Annotated[
+        bool | None,
+        typer.Option(
+            "--markdown/--plain", help="Draw answers. [default: in a conversation at a terminal]"
+        ),
+    ] = None,
+    timing: TimingOption = False,
     as_json: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
-    """Talk to a model of the mesh. The answer is on stdout, everything else on stderr.
+    """Talk to a model. The answer is on stdout, everything else on stderr.
 
+    Asked is, in this order: --api-url, --peer, whoever --bootstrap or --musivum lists, what the
+    configuration names, a node on this machine.
     Ctrl-C stops an answer, Ctrl-D ends a conversation. Exit 75 where trying again later may help.
     """
-    sampling = sampling_of(
+    asked = Asked(
+        api_url=api_url,
+        peer=peer,
+        bootstrap=bootstrap or (),
+        musivum=musivum,
+        model=model,
+        config=config,
+    )
+    way, settings = configured(ctx, asked)
+    sampling = sampling_asked(
+        settings,
         max_tokens=max_tokens,
         temperature=temperature,
         top_p=top_p,
@@ -67,35 +124,28 @@ def chat(  # noqa: PLR0913 - typer makes a flag of each parameter
         seed=seed,
         stop=stop,
     )
-    conversation = Conversation(sampling=sampling, system=system, raw=raw)
-    run_chat(way_of(musivum, peer, bootstrap or (), model), conversation, prompt, as_json=as_json)
+    plan = ChatPlan(
+        way=way,
+        sampling=sampling,
+        system=system,
+        raw=raw or mode is Mode.RAW,
+        prompt=prompt_of(words, prompt),
+        interactive=interactive,
+        file=session_file,
+        markdown=markdown,
+        timing=timing,
+        as_json=as_json,
+    )
+    if prefix is None and suffix is None:
+        run_chat(plan)
+    elif plan.is_only_a_gap:
+        answer_gap(way, Fill(prefix or "", suffix or ""), sampling, timing=timing, as_json=as_json)
+    else:
+        raise BadConfig("--prefix and --suffix are all that is asked: no prompt, no conversation")
 
 
-def run_chat(way: Way, conversation: Conversation, prompt: str | None, *, as_json: bool) -> None:
-    """Answer a prompt and return, or hold a conversation where there is none and a terminal."""
-    if prompt is None and (as_json or not is_interactive()):
-        prompt = read_piped()
-
-    async def main(interrupts: Interrupts) -> None:
-        async with client_host() as host:
-            dialogue = Dialogue(host, way, conversation)
-            if prompt is not None:
-                await answer_once(dialogue, prompt, as_json=as_json)
-            else:
-                with terminal_restored():
-                    await hold(dialogue, interrupts, read_line)
-
-    run_command(main)
-
-
-async def answer_once(dialogue: Dialogue, prompt: str, *, as_json: bool) -> None:
-    """Answer one question on stdout: its text as it comes, or one line of JSON at its end."""
-    dialogue.say = _nothing if as_json else write
-    answer = await dialogue.answer(prompt)
-    dialogue.conclude(answer)
-    if as_json:
-        print(json.dumps(answer.document(), ensure_ascii=False), flush=True)
-
-
-def _nothing(_: str) -> None:
-    """Where the answer is printed at its end."""
+def prompt_of(words: list[str] | None, prompt: str | None) -> str | None:
+    """The prompt, in words or as a flag; None if neither is given. Raises BadConfig for both."""
+    if words and prompt is not None:
+        raise BadConfig(f"two prompts: --prompt, and {' '.join(words)!r:.80}")
+    return " ".join(words) if words else prompt

@@ -1,4 +1,4 @@
-"""Finding a node to ask: through a musivum, the swarm, or the one that the user named."""
+"""Ways to a node: the one that the user named, a musivum or a swarm that lists them."""
 
 from __future__ import annotations
 
@@ -6,53 +6,91 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from p2p.peers import Host
-from tessella.client import ask_peers, ask_status, ask_swarm
-from tessella.core.addresses import PeerAddress, parse_peer
-from tessella.core.errors import BadConfig, ModelUnavailable, UnknownModel
+from tessella.client import ask_peers, ask_swarm
+from tessella.core.addresses import MAX_ADDR_CHARS, PeerAddress, parse_peer
+from tessella.core.errors import (
+    BadAddress,
+    BadConfig,
+    ModelUnavailable,
+    PeerGone,
+    UnknownModel,
+)
 from tessella.core.identity import SEED_BYTES, Identity
 from tessella.core.ids import ModelId
-from tessella.core.peers import NodeStatus, PeerRow, choose_entry
+from tessella.core.peers import NodeStatus, PeerRow
 
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """A node that answers requests for a model."""
-
-    model: ModelId
-    address: PeerAddress
+LOCAL_API = "http://127.0.0.1:8080"
+"""Where a node on this machine answers, unless it was told to do so elsewhere."""
+NO_WAY = (
+    "where is the mesh? --api-url URL, --peer MULTIADDR, --musivum MULTIADDR (or TESSELLA_MUSIVUM) "
+    f"or --bootstrap MULTIADDR, or a node at {LOCAL_API}"
+)
+NO_LIST = "where is the mesh? --musivum MULTIADDR (or TESSELLA_MUSIVUM), or --bootstrap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How to find a door. One of the first three; `model` may be empty."""
+    """How to find a node to ask: the first of these that is given, and `model` may be empty."""
 
+    api_url: str = ""
+    """Of an HTTP API, without `/v1`."""
     peer: PeerAddress | None = None
     bootstrap: tuple[PeerAddress, ...] = ()
     musivum: PeerAddress | None = None
     model: str = ""
 
-    def __post_init__(self) -> None:
-        if not (self.peer or self.bootstrap or self.musivum):
-            raise BadConfig(
-                "where is the mesh? --musivum MULTIADDR (or TESSELLA_MUSIVUM), "
-                "--bootstrap, or --peer"
-            )
+    @property
+    def is_empty(self) -> bool:
+        """Whether it leads nowhere."""
+        return not (self.api_url or self.meets_peers)
+
+    @property
+    def meets_peers(self) -> bool:
+        """Whether it goes over libp2p."""
+        return not self.api_url and bool(self.peer or self.bootstrap or self.musivum)
+
+    @property
+    def names_one(self) -> bool:
+        """Whether it leads to one node that somebody named, and to no other."""
+        return bool(self.api_url or self.peer)
 
 
-def way_of(musivum: str | None, peer: str | None, bootstrap: Sequence[str], model: str) -> Way:
-    """A way from what was typed; an empty text is nothing.
+def way_of(
+    musivum: str | None,
+    peer: str | None,
+    bootstrap: Sequence[str],
+    model: str,
+    api_url: str | None = None,
+) -> Way:
+    """A way from what was typed; an empty text is nothing, and so may the way be.
 
-    A peer that is named goes first, then the swarm, then a musivum, which may be the
-    environment's. Raises BadAddress, BadConfig.
+    Raises BadAddress.
     """
     return Way(
+        api_url=api_base(api_url) if api_url else "",
         peer=parse_peer(peer) if peer else None,
         bootstrap=tuple(map(parse_peer, bootstrap)),
         musivum=parse_peer(musivum) if musivum else None,
         model=model,
     )
+
+
+def api_base(text: str) -> str:
+    """The URL of an API as its routes are appended to it. Raises BadAddress that names the text.
+
+    Who types a URL means it: it may lead anywhere, also into a private network.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not text.isprintable() or parts.query or parts.fragment:
+        raise BadAddress(f"not the URL of an API, as http://HOST:8080: {text[:MAX_ADDR_CHARS]!r}")
+    return text.strip().rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 @asynccontextmanager
@@ -67,31 +105,24 @@ async def client_host() -> AsyncIterator[Host]:
         yield host
 
 
-async def find_door(host: Host, way: Way) -> Door:
-    """The node to ask. Raises UnknownModel, ModelUnavailable, PeerGone."""
-    if way.peer is not None:
-        return Door(ModelId(way.model or await _model_of(host, way.peer)), way.peer)
-    rows = await list_rows(host, way)
-    model = choose_model(rows, way.model)
-    return Door(model, choose_entry(row for row in rows if row.model == model))
-
-
 async def list_rows(host: Host, way: Way) -> list[PeerRow]:
-    """The nodes of the way's model, or of all, in the order of a chain. Raises PeerGone."""
+    """The nodes of the way's model, or of all, in the order of a chain.
+
+    Where there is no swarm, or nobody of it answers, a musivum is asked. Raises PeerGone, and
+    BadConfig for a way that leads to neither.
+    """
+    rows: list[PeerRow] = []
     if way.bootstrap:
-        rows = await ask_swarm(host, way.bootstrap, way.model)
-    elif way.musivum is not None:
+        try:
+            rows = await ask_swarm(host, way.bootstrap, way.model)
+        except PeerGone:
+            if way.musivum is None:
+                raise
+    if not rows and way.musivum is not None:
         rows = await ask_peers(host, way.musivum, way.model)
-    else:
-        raise BadConfig("a node lists nobody: --musivum, or --bootstrap")
+    elif not way.bootstrap:
+        raise BadConfig(NO_LIST)
     return sorted(rows, key=lambda row: (row.model, row.layers, row.peer_id))
-
-
-async def _model_of(host: Host, peer: PeerAddress) -> str:
-    model = (await ask_status(host, peer)).get("model")
-    if not isinstance(model, str) or not model:
-        raise BadConfig(f"{peer.peer_id} serves no model; is it a musivum? then use --musivum")
-    return model
 
 
 def choose_model(rows: Sequence[PeerRow], wanted: str) -> ModelId:

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 from tessella.core.errors import BadConfig
 
-WORKER_EXTRA = ("torch", "numpy", "safetensors", "tokenizers", "gguf", "huggingface_hub")
+WORKER_EXTRA = (
+    "torch",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "gguf",
+    "huggingface_hub",
+    "llguidance",
+)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import typer
 
 from tessella.core.errors import BadKey
 from tessella.keys import create_key, load_key
+from tessella.worker.settings.tables import DEFAULT_KEY as DEFAULT_KEY
 
-DEFAULT_KEY = Path("~/.config/tessella/node.key")
 KeyOption = Annotated[
     Path, typer.Option("--key", metavar="PATH", help="The identity file, made if there is none.")
 ]

@@ -10,6 +10,9 @@ import typer
 
 import tessella
 from tessella.cli.chat import chat
+from tessella.cli.chat_options import ApiUrlOption, Asked, ConfigOption, ModelOption
+from tessella.cli.fim import fim
+from tessella.cli.init import init
 from tessella.cli.models import models_app
 from tessella.cli.peers import peers
 from tessella.cli.up import up
@@ -26,6 +29,8 @@ app = typer.Typer(
 )
 app.command()(up)
 app.command()(chat)
+app.command()(fim)
+app.command()(init)
 app.command()(peers)
 app.add_typer(models_app, name="models")
 
@@ -38,11 +43,19 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
+    ctx: typer.Context,
+    api_url: ApiUrlOption = None,
+    model: ModelOption = None,
+    config: ConfigOption = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Every command prints its answer on stdout and its story on stderr."""
+    """Run one language model on many machines, each holding a range of its layers.
+
+    Every command prints its answer on stdout and its story on stderr.
+    """
+    ctx.obj = Asked(api_url=api_url, model=model, config=config)
 
 
 def run(args: Sequence[str] | None = None) -> NoReturn:

@@ -17,6 +17,7 @@ from tessella.core.addresses import PeerAddress, parse_peer
 from tessella.core.errors import BadConfig, Busy, RemoteFailure
 from tessella.core.layers import LayerRange
 from tessella.core.shapes import DType
+from tessella.worker.settings import KEYS
 
 LOOPBACK = "127.0.0.1"
 # Tiny models are split on one machine too; musivum's own floor is for strangers.
@@ -26,7 +27,6 @@ START_SILENCE = 120.0
 # Between two tensors of a shard.
 LOAD_SILENCE = 300.0
 THREADS_VARIABLE = "OMP_NUM_THREADS"
-PUBLIC = "TESSELLA_PUBLIC_"
 MUSIVUM = "MUSIVUM_"
 
 
@@ -77,7 +77,7 @@ async def open_mesh(plan: MeshPlan, tell: Tell) -> AsyncIterator[Mesh]:
         async with open_children(logs, tell) as children:
             musivum = await _start_musivum(children, plan)
             workers = [
-                await children.start(_worker(plan, number, claim, musivum))
+                await children.start(worker_program(plan, number, claim, musivum))
                 for number, claim in enumerate(plan.claims, 1)
             ]
             ranges = []
@@ -135,14 +135,17 @@ def musivum_program(data: Path) -> Program:
     return Program(name="musivum", argv=argv, env=env, last=True)
 
 
-def _worker(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress) -> Program:
+def worker_program(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress) -> Program:
+    """A node of that mesh and of no other, whatever its operator has set for one of his own."""
     argv = python_program(
         "tessella.cli.worker",
+        f"--config={os.devnull}",
         f"--musivum={musivum.full()[0]}",
         f"--model={plan.model.name}",
         f"--weights={plan.model.path.resolve()}",
         f"--claim-mb={claim}",
         f"--listen=/ip4/{LOOPBACK}/tcp/0",
+        "--no-api",
         f"--key={plan.directory / f'worker-{number}.key'}",
         f"--device={plan.device}",
         f"--dtype={plan.dtype.value}",
@@ -152,10 +155,14 @@ def _worker(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress) -> Pr
         "--until-stdin-closes",
         "--join-after-stdin",
     )
-    # What a NAT maps to this machine does not lead to a port of the loopback interface.
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(PUBLIC)}
+    inherited = {name: value for name, value in os.environ.items() if not _sets_a_node(name)}
     env = {THREADS_VARIABLE: str(plan.threads), **inherited}
     return Program(name=f"worker-{number}", argv=argv, env=env)
+
+
+def _sets_a_node(variable: str) -> bool:
+    is_ours = variable.startswith(KEYS.prefix) and variable not in KEYS.others
+    return is_ours or variable in KEYS.by_variable
 
 
 def _range_in(event: Document) -> LayerRange:

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tessella.core.addresses import check_addr
-from tessella.core.errors import BadConfig
 from tessella.core.sampling import Sampling
 from tessella.worker.config import WorkerConfig
 
@@ -18,7 +16,6 @@ DEFAULTS = Sampling()
 _NODE: dict[str, Any] = {field.name: field.default for field in fields(WorkerConfig)}
 DEFAULT_CONTEXT: int = _NODE["context"]
 DEFAULT_SLOTS: int = _NODE["slots"]
-DEFAULT_LISTEN: tuple[str, ...] = _NODE["listen"]
 MUSIVUM_VARIABLE = "TESSELLA_MUSIVUM"
 
 
@@ -40,15 +37,6 @@ MusivumOption = Annotated[
         envvar=MUSIVUM_VARIABLE,
         callback=_first_of,
         help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID.",
-    ),
-]
-MusivumsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--musivum",
-        metavar="MULTIADDR",
-        envvar=MUSIVUM_VARIABLE,
-        help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID. Others after the first stand by.",
     ),
 ]
 BootstrapOption = Annotated[
@@ -75,22 +63,6 @@ SystemOption = Annotated[str, typer.Option(help="A system message before the con
 
 # Every seed a client can ask for; 64 bits.
 SEED_BITS = 64
-
-
-def announced(
-    public_ip: str | None, public_port: int | None, listening: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The address that a NAT maps to the first listener. Raises BadAddress, BadConfig.
-
-    An empty address is none: an environment variable that is set to nothing says nothing.
-    """
-    if not public_ip:
-        if public_port is not None:
-            raise BadConfig("--public-p2p-port needs --public-ip")
-        return ()
-    port = public_port if public_port is not None else listening[0].rpartition("/")[2]
-    family = "ip6" if ":" in public_ip else "ip4"
-    return (check_addr(f"/{family}/{public_ip}/tcp/{port}"),)
 
 
 def sampling_of(

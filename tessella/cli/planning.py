@@ -15,9 +15,7 @@ from tessella.core.layers import LayerRange, holes
 from tessella.core.peers import NodeStatus
 from tessella.core.plan import Holding, MemoryTerms, Refuse, claim_for, place, terms_of
 from tessella.core.shapes import DType, ModelShape
-
-# A claim of more is a typing error: the largest machines have some TB.
-MAX_CLAIM_MB = 64 * 1024 * 1024
+from tessella.worker.settings.kinds import MAX_CLAIM_MB
 
 
 @dataclass(frozen=True, slots=True)

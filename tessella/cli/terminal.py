@@ -10,7 +10,8 @@ from functools import partial
 
 import trio
 
-PROMPT = "> "
+MAX_LINE_CHARS = 1024 * 1024
+"""Of a line that is piped in; a request is not much longer."""
 
 
 def is_interactive() -> bool:
@@ -23,20 +24,27 @@ def read_piped() -> str:
     return sys.stdin.read().rstrip("\n")
 
 
-async def read_line() -> str | None:
+async def read_line(prompt: str) -> str | None:
     """The next line with the editing that readline gives; None at its end (Ctrl-D).
 
     Cancelled, it leaves a thread behind that waits for the line for as long as the program lives.
     """
     # The stubs that libp2p brings along are older than this argument.
-    wait = partial(trio.to_thread.run_sync, _input, abandon_on_cancel=True)  # type: ignore[call-arg, unused-ignore]
+    wait = partial(trio.to_thread.run_sync, _input, prompt, abandon_on_cancel=True)  # type: ignore[call-arg, unused-ignore]
     line: str | None = await wait()
     return line
 
 
-def _input() -> str | None:
+def _input(prompt: str) -> str | None:
+    if not sys.stdin.isatty():
+        line = sys.stdin.readline(MAX_LINE_CHARS)
+        return line.removesuffix("\n") if line else None
+    # What is typed is not the answer: a prompt has no place in a file that stdout goes to.
+    if not sys.stdout.isatty():
+        print(prompt, end="", file=sys.stderr, flush=True)
+        prompt = ""
     try:
-        return input(PROMPT)
+        return input(prompt)
     except EOFError:
         return None
 
@@ -44,6 +52,9 @@ def _input() -> str | None:
 @contextlib.contextmanager
 def terminal_restored() -> Iterator[None]:
     """Leave the terminal as it was, also when a read of a line never came to its end."""
+    if not sys.stdin.isatty():
+        yield
+        return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - `input` edits lines once it is imported
     before = termios.tcgetattr(sys.stdin.fileno())

@@ -13,10 +13,12 @@ import typer
 
 from p2p.peers import Host
 from tessella.catalogue import DEFAULT_MODEL, LocalModel, home
-from tessella.cli.conversation import Conversation
-from tessella.cli.dialogue import Dialogue, hold, note, write
+from tessella.cli.answer import Answer
+from tessella.cli.asking import Asking
+from tessella.cli.conversation import Conversation, new_session
+from tessella.cli.dialogue import Dialogue
 from tessella.cli.discovery import Way, client_host
-from tessella.cli.mesh import MIN_VRAM_MB, Mesh, MeshPlan, open_mesh
+from tessella.cli.mesh import MIN_VRAM_MB, MeshPlan, open_mesh
 from tessella.cli.options import (
     DEFAULT_CONTEXT,
     DEFAULT_SLOTS,
@@ -35,7 +37,9 @@ from tessella.cli.options import (
 from tessella.cli.planning import dtype_of, lay_out, parse_claims, read_checkpoint
 from tessella.cli.render import Document, LoadingBars
 from tessella.cli.signals import Interrupts, run_command
-from tessella.cli.terminal import is_interactive, read_line, read_piped, terminal_restored
+from tessella.cli.talk import talk
+from tessella.cli.terminal import is_interactive, read_piped
+from tessella.cli.voice import PlainVoice, SilentVoice, note
 from tessella.client import ask_peers, ask_status
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import BadConfig
@@ -130,7 +134,8 @@ def up(  # noqa: PLR0913 - typer makes a flag of each parameter
         prompt=prompt,
         as_json=as_json,
     )
-    conversation = Conversation(sampling=sampling, system=system)
+    session = new_session() if prompt is None else ""
+    conversation = Conversation(sampling=sampling, system=system, session=session)
 
     async def main(interrupts: Interrupts) -> None:
         await bring_up(options, conversation, interrupts)
@@ -142,6 +147,7 @@ async def bring_up(options: UpOptions, conversation: Conversation, interrupts: I
     """Fetch, plan, start, talk; everything started has ended when this returns or raises."""
     # pip and the hub are for those who lack the model.
     from tessella.cli.pull import obtain
+    from tessella.web.client import open_client
 
     model = await obtain(options.model, note)
     plan = await trio.to_thread.run_sync(plan_mesh, options, model)
@@ -150,16 +156,23 @@ async def bring_up(options: UpOptions, conversation: Conversation, interrupts: I
         f"claims of {', '.join(map(str, plan.claims))} MB; keys and logs in {plan.directory}"
     )
     with LoadingBars(sys.stderr) as bars:
-        async with open_mesh(plan, bars.note) as mesh, client_host() as host:
+        async with (
+            open_mesh(plan, bars.note) as mesh,
+            client_host() as host,
+            open_client() as client,
+        ):
             bars.stop()
             note(f"musivum: {mesh.musivum.full()[0]}")
             way = Way(musivum=mesh.musivum, model=model.name)
-            dialogue = Dialogue(host, way, conversation)
+            voice = SilentVoice() if options.as_json else PlainVoice()
+            dialogue = Dialogue(Asking(way, host, client), conversation, voice=voice)
             if options.prompt is None:
-                with terminal_restored():
-                    await hold(dialogue, interrupts, read_line)
-            else:
-                await answer_prompt(dialogue, options.prompt, mesh, plan, options.as_json)
+                await talk(dialogue, interrupts)
+                return
+            answer = await dialogue.answer(options.prompt)
+            dialogue.conclude(answer)
+            if options.as_json:
+                print(await up_line(answer, host, mesh.musivum, plan), flush=True)
 
 
 def plan_mesh(options: UpOptions, model: LocalModel) -> MeshPlan:
@@ -182,24 +195,18 @@ def plan_mesh(options: UpOptions, model: LocalModel) -> MeshPlan:
     )
 
 
-async def answer_prompt(
-    dialogue: Dialogue, prompt: str, mesh: Mesh, plan: MeshPlan, as_json: bool
-) -> None:
-    """Answer once; as JSON with what every stage counted meanwhile."""
-    dialogue.say = (lambda _: None) if as_json else write
-    answer = await dialogue.answer(prompt)
-    dialogue.conclude(answer)
-    if as_json:
-        document = answer.document()
-        document["hops"] = await hop_documents(dialogue.host, mesh.musivum, answer.chain)
-        document["musivum"] = await musivum_document(dialogue.host, mesh.musivum)
-        document |= {
-            "claims": list(plan.claims),
-            "device": plan.device,
-            "dtype": plan.dtype.value,
-            "dir": str(plan.directory),
-        }
-        print(json.dumps(document, ensure_ascii=False), flush=True)
+async def up_line(answer: Answer, host: Host, musivum: PeerAddress, plan: MeshPlan) -> str:
+    """The answer as a line of JSON, with what every stage counted meanwhile."""
+    document = answer.document()
+    document["hops"] = await hop_documents(host, musivum, answer.chain)
+    document["musivum"] = await musivum_document(host, musivum)
+    document |= {
+        "claims": list(plan.claims),
+        "device": plan.device,
+        "dtype": plan.dtype.value,
+        "dir": str(plan.directory),
+    }
+    return json.dumps(document, ensure_ascii=False)
 
 
 async def hop_documents(

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn
 
+import trio
 import typer
 
-from tessella.catalogue import home, require_model
-from tessella.cli.keys import DEFAULT_KEY, KeyOption, keys_app
+from tessella.catalogue import models_directory
+from tessella.cli import node_options as flags
+from tessella.cli.control import add_controls
+from tessella.cli.keys import keys_app
+from tessella.cli.logs import configure_logging
 from tessella.cli.manifest import manifest
+from tessella.cli.model_cache import renew
 from tessella.cli.node import Manners, serve
-from tessella.cli.options import (
-    DEFAULT_LISTEN,
-    BootstrapOption,
-    MusivumsOption,
-    announced,
-    split_addrs,
-)
+from tessella.cli.node_options import given_by
+from tessella.cli.node_settings import complete_settings, config
 from tessella.cli.plan import plan
-from tessella.cli.planning import dtype_of
 from tessella.cli.signals import run_command
-from tessella.core.addresses import check_addr, is_private, merge, parse_peer
-from tessella.core.errors import BadConfig
-from tessella.core.ids import ModelId
-from tessella.core.layers import LayerRange
 from tessella.ending import run_program
 from tessella.keys import load_or_create_key
-from tessella.worker.config import WorkerConfig
+from tessella.worker.settings import worker_config
 
 PROGRAM = "tessella-worker"
-# Peers of the swarm, for a start without any bootstrap that still answers.
-SWARM_PEERS = "peers.json"
-T = TypeVar("T")
 
 app = typer.Typer(
     add_completion=False,
@@ -44,62 +35,45 @@ app = typer.Typer(
     help="A node of the mesh: it holds a range of a model's layers, and serves it.",
 )
 app.add_typer(keys_app, name="keys")
+app.command()(config)
 app.command()(plan)
 app.command()(manifest)
+add_controls(app)
 
 
 @app.callback(invoke_without_command=True)
 def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     context: typer.Context,
-    musivum: MusivumsOption = None,
-    kademlia: Annotated[
-        bool, typer.Option("--kademlia", help="Be found through the swarm; needs no musivum.")
-    ] = False,
-    bootstrap: BootstrapOption = None,
-    lan: Annotated[
-        bool, typer.Option("--lan/--no-lan", help="With --kademlia: look on the local network too.")
-    ] = True,
-    model: Annotated[str | None, typer.Option(help="The name it is served under.")] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="GGUF file or HuggingFace directory. [default: --model]"),
-    ] = None,
-    claim_mb: Annotated[int | None, typer.Option(help="Memory for layers and KV, in MB.")] = None,
-    listen: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MULTIADDR", help="May be repeated. [default: all, port 9080]"),
-    ] = None,
-    public_ip: Annotated[
-        str | None,
-        typer.Option(envvar="TESSELLA_PUBLIC_IP", help="The address others reach this node at."),
-    ] = None,
-    public_p2p_port: Annotated[
-        int | None,
-        typer.Option(
-            envvar="TESSELLA_PUBLIC_P2P_PORT", help="Its port there. [default: as listened on]"
-        ),
-    ] = None,
-    allow_private_addrs: Annotated[
-        bool,
-        typer.Option(
-            "--allow-private-addrs",
-            envvar="TESSELLA_ALLOW_PRIVATE_ADDRS",
-            help="Tell others this machine's private addresses: a mesh on a LAN.",
-        ),
-    ] = False,
-    layers: Annotated[
-        str | None, typer.Option(metavar="START:STOP", help="Insist on a range.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, metal or cpu. [default: best]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="f32, f16 or bf16.")] = None,
-    context_size: Annotated[
-        int | None, typer.Option("--context", help="Positions of a session.")
-    ] = None,
-    slots: Annotated[int | None, typer.Option(help="Sessions the claim is sized for.")] = None,
-    hop_timeout: Annotated[
-        float | None, typer.Option(help="Seconds without progress that count as silence.")
-    ] = None,
-    key: KeyOption = DEFAULT_KEY,
+    config: flags.ConfigOption = None,
+    orchestrator_url: flags.OrchestratorOption = None,
+    kademlia_enabled: flags.KademliaOption = None,
+    bootstrap_peers: flags.BootstrapPeersOption = None,
+    lan_discovery: flags.LanOption = None,
+    default_model: flags.ModelOption = None,
+    weights: flags.WeightsOption = None,
+    claim_mb: flags.ClaimOption = None,
+    vram_gb: flags.VramOption = None,
+    listen: flags.ListenOption = None,
+    api: flags.ApiListenOption = None,
+    no_api: flags.NoApiOption = False,
+    public_ip: flags.PublicIpOption = None,
+    public_p2p_port: flags.PublicP2pPortOption = None,
+    public_api_port: flags.PublicApiPortOption = None,
+    public_api_url: flags.PublicApiUrlOption = None,
+    allow_private_addrs: flags.PrivateOption = None,
+    layer_range: flags.LayersOption = None,
+    device: flags.DeviceOption = None,
+    dtype: flags.DtypeOption = None,
+    quantization: flags.QuantizationOption = None,
+    context_size: flags.ContextOption = None,
+    parallel_slots: flags.SlotsOption = None,
+    p2p_inference_timeout_secs: flags.HopTimeoutOption = None,
+    keypair_path: flags.KeypairOption = None,
+    chat_template: flags.ChatTemplateOption = None,
+    clean_cache: flags.CleanCacheOption = False,
+    model_cache_prune: flags.PruneOption = None,
+    auto_pause: flags.AutoPauseOption = None,
+    log_format: flags.LogFormatOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Events as JSON lines on stdout.")
     ] = False,
@@ -109,65 +83,28 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     ] = False,
     join_after_stdin: Annotated[bool, typer.Option("--join-after-stdin", hidden=True)] = False,
 ) -> None:
-    """Join a mesh and serve, until Ctrl-C or SIGTERM; then say goodbye, and exit 0."""
+    """Join a mesh and serve, until Ctrl-C or SIGTERM; then say goodbye, and exit 0.
+
+    Every flag that is left out is as TESSELLA_<KEY> or worker_config.toml say: see
+    `tessella-worker config`.
+    """
+    # Most parameters bear the name of the key that they say.
+    given = context.obj = given_by(context.params)
     if context.invoked_subcommand is not None:
         return
-    listening = tuple(map(check_addr, listen)) if listen else DEFAULT_LISTEN
-    given = {
-        "listen": listening,
-        "announce": announced(public_ip, public_p2p_port, listening),
-        "allow_private": allow_private_addrs or all(map(is_private, listening)),
-        "layers": _range(layers),
-        "device": device,
-        "dtype": dtype_of(dtype),
-        "context": context_size,
-        "slots": slots,
-        "hop_timeout": hop_timeout,
-    }
-    name, path = _model(model, weights)
-    musivums = merge(map(parse_peer, split_addrs(musivum or ())))
-    if not musivums and not kademlia:
-        raise BadConfig("a node needs --musivum MULTIADDR (or TESSELLA_MUSIVUM), or --kademlia")
-    config = WorkerConfig(
-        musivum=musivums,
-        kademlia=kademlia,
-        lan=lan,
-        bootstrap=tuple(map(parse_peer, bootstrap or ())),
-        snapshot=home() / SWARM_PEERS if kademlia else None,
-        model=name,
-        weights=path,
-        claim_mb=_required(claim_mb, "--claim-mb MB; `tessella-worker plan` tells what it buys"),
-        **{key: value for key, value in given.items() if value is not None},  # type: ignore[arg-type]
-    )
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("libp2p").setLevel(logging.WARNING)
-    identity = load_or_create_key(key.expanduser())
+    settings = complete_settings(given, os.environ)
+    if clean_cache:
+        directory = settings.worker.models_dir or models_directory()
+        trio.run(renew, directory, settings.mesh.default_model, settings.worker.weights, typer.echo)
+    made = worker_config(settings, listen=listen or (), clean_cache=clean_cache)
+    configure_logging(made.log_format)
+    identity = load_or_create_key(settings.mesh.keypair_path.expanduser())
     manners = Manners(
         as_json=as_json,
         until_stdin_closes=until_stdin_closes,
         join_after_stdin=join_after_stdin,
     )
-    run_command(partial(serve, config, identity, manners))
-
-
-def _required(value: T | None, flag: str) -> T:
-    if value is None or value == "":
-        raise BadConfig(f"a node needs {flag}")
-    return value
-
-
-def _model(name: str | None, weights: str | None) -> tuple[ModelId, Path]:
-    """The name to serve under, and the files: each may be told by the other."""
-    wanted = _required(weights or name, "--model NAME, or --weights PATH")
-    found = require_model(wanted)
-    return ModelId(name) if name and weights else found.name, found.path
-
-
-def _range(text: str | None) -> LayerRange | None:
-    try:
-        return None if text is None else LayerRange.parse(text)
-    except ValueError as exc:
-        raise BadConfig(f"--layers: {exc}") from None
+    run_command(partial(serve, made, identity, manners))
 
 
 def run(args: Sequence[str] | None = None) -> NoReturn:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tessella.core.errors import TessellaError
+from tessella.core.errors import BadConfig, TessellaError
 
-# What a shell is told. sysexits.h: 75 EX_TEMPFAIL, "try again later"; 1 is any other error.
+# What a shell is told. sysexits.h: 75 EX_TEMPFAIL, "try again later"; 78 EX_CONFIG, which a
+# supervisor need not try again; 1 is any other error.
 EXIT_ERROR = 1
 EXIT_RETRY = 75
+EXIT_CONFIG = 78
 
 
 def exit_code(error: TessellaError) -> int:
     """The exit status of a command that ends with this error."""
+    if isinstance(error, BadConfig):
+        return EXIT_CONFIG
     return EXIT_RETRY if error.retry else EXIT_ERROR
 
 

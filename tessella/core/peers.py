@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,10 +16,13 @@ from tessella.core.layers import LayerRange
 
 # A list is one `bin` of at most MAX_LIST_FRAME, which cuts it too: a row is 300 to 1,500 bytes.
 MAX_ROWS = 16_384
+# What a request that waits at an entry counts against one that is this much farther away: its
+# prompt has to be computed first.
+QUEUED_SECONDS = 0.25
 
 
 class NodeStatus(Enum):
-    """Where a node is in its life. Only HEALTHY serves; all but OFFLINE hold their range."""
+    """Where a node is in its life. Only HEALTHY serves."""
 
     PENDING_LOAD = "PendingLoad"
     HEALTHY = "Healthy"
@@ -26,6 +30,11 @@ class NodeStatus(Enum):
     PAUSED = "Paused"
     DRAINING = "Draining"
     OFFLINE = "Offline"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the range is reserved: one that is paused asks for another when it is resumed."""
+        return self not in (NodeStatus.PAUSED, NodeStatus.OFFLINE)
 
 
 class MeshHealth(Enum):
@@ -69,11 +78,29 @@ class PeerRow:
 
 def choose_entry(rows: Iterable[PeerRow]) -> PeerAddress:
     """The least busy node that can be an entry. Raises ModelUnavailable if there is none."""
+    return rank_entries(rows, {})[0]
+
+
+def rank_entries(rows: Iterable[PeerRow], away: Mapping[PeerId, float]) -> list[PeerAddress]:
+    """All nodes that can be an entry, the best first. Raises ModelUnavailable if there is none.
+
+    `away` is how many seconds connecting to a peer took, infinity where it was in vain. Those
+    that were measured come first, by how soon one is likely to be heard there; then those that
+    were not, the least busy first; then the unreachable, as are those without an address, which
+    only HTTP leads to.
+    """
     entries = [row for row in rows if row.serves and row.layers.start == 0]
     if not entries:
         raise ModelUnavailable("no node that serves layer 0 is known")
-    best = min(entries, key=lambda row: (row.queue_depth, row.peer_id))
-    return PeerAddress(best.peer_id, best.addrs)
+    entries.sort(key=lambda row: (_wait(row, away.get(row.peer_id)), row.peer_id))
+    return [PeerAddress(row.peer_id, row.addrs) for row in entries]
+
+
+def _wait(row: PeerRow, away: float | None) -> tuple[int, float]:
+    queued = row.queue_depth * QUEUED_SECONDS
+    if away is None:
+        return (1 if row.addrs else 2), queued
+    return (2, queued) if math.isinf(away) else (0, away + queued)
 
 
 def encode_rows(rows: Iterable[PeerRow]) -> bytes:

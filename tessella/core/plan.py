@@ -194,7 +194,7 @@ def reservations(terms: MemoryTerms, held: Iterable[Holding]) -> Reservations:
     ranges: set[LayerRange] = set()
     change = [0] * (terms.layers + 1)
     for one in held:
-        if one.status is not NodeStatus.OFFLINE:
+        if one.status.holds:
             ranges.add(one.layers)
             steps = one.throughput
             change[min(one.layers.start, terms.layers)] += steps

@@ -25,6 +25,7 @@ import outcome
 import trio
 
 from tessella.core.errors import Busy, LocalError
+from tessella.engine.out_of_memory import told
 
 T = TypeVar("T")
 
@@ -121,7 +122,8 @@ class ComputeThread:
         runs at its next `advance`; either way it has left the thread when this returns, and what
         it used may be freed. Work that ends before it notices returns its value.
 
-        Raises Busy beyond MAX_QUEUED_JOBS, LocalError if the thread is gone.
+        Raises Busy beyond MAX_QUEUED_JOBS, LocalError if the thread is gone, and OutOfMemory in
+        place of whatever an allocator raised.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed is not None:
@@ -235,7 +237,7 @@ class ComputeThread:
         try:
             result = outcome.Error(_Stopped()) if job._stop else outcome.Value(job._work(job))
         except Exception as exc:  # noqa: BLE001 - it belongs to the waiter, whatever it is
-            result = outcome.Error(exc)
+            result = outcome.Error(told(exc))
         ran = time.perf_counter() - started
         self._finished.append(_Finished(job, result, started - job._queued_at, ran))
         os.write(self._wake, b"\0")

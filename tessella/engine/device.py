@@ -62,6 +62,11 @@ def serving_dtype(device: Device, stored: Iterable[str]) -> DType:
     return DType.F16 if "F16" in words and "BF16" not in words else DType.BF16
 
 
+def gpu_in_use() -> str:
+    """The GPU that `cuda` is in this process, as the driver's own tools name it."""
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
 def limit_threads(count: int) -> None:
     """How many threads one operation may use in this process, for all of torch."""
     torch.set_num_threads(count)

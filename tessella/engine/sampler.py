@@ -4,7 +4,8 @@ No state is kept between tokens. Chance is a hash of (seed, position), penalties
 the ids, and ties go to the lowest id, so that any tail that is given the same logits and ids goes
 on with the same answer.
 
-Order, as in transformers: masked ids, repetition, frequency and presence penalties, temperature,
+Order: logit_bias is added to what the model gives, as by llama.cpp and OpenAI; repetition, presence
+and frequency penalties; ids that may not come are masked; then, as in transformers, temperature,
 top_k, top_p over what is left, min_p.
 """
 
@@ -25,6 +26,7 @@ from tessella.core.sampling import Sampling
 # How far below the best, in nats, top_p looks first, and then. Sorting a whole vocabulary takes
 # milliseconds, and what is e**-7 times as probable as the best is seldom needed.
 DEPTHS = (7.0, 14.0, math.inf)
+_LOWEST = torch.finfo(torch.float32).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,18 @@ def choose(
     sampling: Sampling,
     eos_ids: Collection[int],
     position: int,
+    allowed: Tensor | None = None,
 ) -> Choice:
     """The token at `position` after `prompt` and `answer`, from `[vocab]` logits.
 
-    Raises NotFinite for logits with NaN or Inf, BadRequest for an id outside the vocabulary.
+    `allowed`, `[vocab]` of bool, are the ids that may come; None is all of them. Raises NotFinite
+    for logits with NaN or Inf, BadRequest for an id outside the vocabulary, or if none may come.
     """
     raw = logits.detach().to("cpu", torch.float32)
     if not math.isfinite(float(raw.sum())) and not bool(raw.isfinite().all()):
         raise NotFinite("the head produced logits that are not finite")
-    scores = _penalised(raw, prompt, answer, sampling)
-    if sampling.ignore_eos:
-        scores = scores.clone()
-        scores[[token for token in eos_ids if 0 <= token < len(scores)]] = -math.inf
+    scores = _penalised(_biased(raw, sampling), prompt, answer, sampling)
+    scores = _masked(scores, sampling, eos_ids, allowed)
     if sampling.temperature == 0.0:
         chosen = int(scores.argmax())
     else:
@@ -69,12 +71,48 @@ def choose(
     return Choice(chosen, float(raw[chosen]) - total, top)
 
 
+def check_bias(sampling: Sampling, vocab: int) -> None:
+    """Raise BadRequest for a `logit_bias` of an id outside a vocabulary of this size."""
+    strange = [token for token, _ in sampling.logit_bias if token >= vocab]
+    if strange:
+        raise BadRequest(f"logit_bias names {strange[0]}, the vocabulary has {vocab} ids")
+
+
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) that belongs to this seed and position, on every machine."""
     key = seed.to_bytes(8, "little") + position.to_bytes(8, "little")
     digest = hashlib.blake2b(key, digest_size=8, person=b"tessella draw").digest()
     # A double holds 53 bits: more would round up to 1 now and then.
     return (int.from_bytes(digest, "little") >> 11) / (1 << 53)
+
+
+def _biased(raw: Tensor, sampling: Sampling) -> Tensor:
+    """The logits, or a copy with what the request adds to some."""
+    if not sampling.logit_bias:
+        return raw
+    check_bias(sampling, len(raw))
+    ids, biases = zip(*sampling.logit_bias, strict=True)
+    scores = raw.clone()
+    scores[list(ids)] += torch.tensor(biases, dtype=torch.float32)
+    return scores
+
+
+def _masked(
+    scores: Tensor, sampling: Sampling, eos_ids: Collection[int], allowed: Tensor | None
+) -> Tensor:
+    """The scores, or a copy where those that may not come are -inf."""
+    if not sampling.ignore_eos and allowed is None:
+        return scores
+    if sampling.ignore_eos:
+        # An end that the request asks for by its id is one all the same.
+        barred = set(eos_ids).difference(sampling.stop_ids)
+        scores = scores.clone()
+        scores[[token for token in barred if 0 <= token < len(scores)]] = -math.inf
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -math.inf)
+    if float(scores.max()) == -math.inf:
+        raise BadRequest("no token may come next: the request rules all of them out")
+    return scores
 
 
 def _penalised(
@@ -87,7 +125,9 @@ def _penalised(
         penalty = sampling.repetition_penalty
         seen = scores[ids]
         scores = scores.clone()
-        scores[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
+        # Kept finite, so that what is masked alone is not.
+        changed = torch.where(seen > 0, seen / penalty, seen * penalty)
+        scores[ids] = changed.clamp(_LOWEST, -_LOWEST)
     if (sampling.presence_penalty or sampling.frequency_penalty) and answer:
         counts = Counter(answer)
         ids = _ids(counts, len(raw))
@@ -122,6 +162,9 @@ def _filtered(scores: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     if sampling.top_p < 1.0:
         ids = _nucleus(scores, ids, sampling.top_p)
     kept = scores[ids]
+    # A draw can fall on the very last one, which may not be one that is masked.
+    possible = kept > -math.inf
+    ids, kept = ids[possible], kept[possible]
     if sampling.min_p > 0.0:
         likely = kept >= math.log(sampling.min_p)
         ids, kept = ids[likely], kept[likely]

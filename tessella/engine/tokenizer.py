@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 import tokenizers
 
 from tessella.core.errors import BadRequest
+from tessella.core.tool_calls import ToolFormat
 from tessella.engine.chat_template import ChatTemplate
 from tessella.engine.pieces import pieces_of
 
@@ -37,10 +39,26 @@ class Tokenizer:
         self._pieces = pieces_of(backend)
         self._template = template
         self._special_tokens = dict(special_tokens or {})
-        self._skipped = frozenset(
-            one for one, token in backend.get_added_tokens_decoder().items() if token.special
-        )
         self.eos_ids = frozenset(eos_ids)
+
+    def with_template(self, source: str) -> Tokenizer:
+        """The same vocabulary with another chat template, an operator's own.
+
+        Raises BadWeights for one that is too long or cannot be compiled.
+        """
+        template = ChatTemplate(source)
+        template.compile()
+        return Tokenizer(
+            self._backend,
+            template=template,
+            special_tokens=self._special_tokens,
+            eos_ids=self.eos_ids,
+        )
+
+    @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """The library's own tokenizer, for those who need its vocabulary. Not to be changed."""
+        return self._backend
 
     @property
     def vocab_size(self) -> int:
@@ -52,30 +70,83 @@ class Tokenizer:
         """Whether `encode_chat` can work."""
         return self._template is not None
 
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the chat template writes tools into a prompt."""
+        return self._template is not None and self._template.supports_tools
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls of tools; None without tools, or if we cannot read them."""
+        return None if self._template is None else self._template.tool_format
+
+    @cached_property
+    def marker_ids(self) -> dict[str, int]:
+        """The markers of `tool_format` that are tokens of their own. An answer shows them."""
+        markers = () if self.tool_format is None else self.tool_format.markers
+        found = {marker: self._backend.token_to_id(marker) for marker in markers}
+        return {marker: one for marker, one in found.items() if one is not None}
+
+    @cached_property
+    def _skipped(self) -> frozenset[int]:
+        added = self._backend.get_added_tokens_decoder().items()
+        special = frozenset(one for one, token in added if token.special)
+        return special - set(self.marker_ids.values())
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a text, with the beginning and end marks that the vocabulary asks for."""
-        return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        """The ids of a text, with the beginning and end marks that the vocabulary asks for.
+
+        A special token spelled out in the text is that token. Raises BadRequest for text that is
+        not Unicode.
+        """
+        return self._backend.encode(_unicode(text), add_special_tokens=add_special_tokens).ids
+
+    def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
+        """The ids of a text in which no spelling is a special or added token, without marks.
+
+        Text that goes on from other text, and so does not begin anything, has no space put before
+        its first word where the vocabulary would. Raises BadRequest for text that is not Unicode.
+        """
+        pieces = self._split(_unicode(text))
+        if pieces and not begins:
+            # Some vocabularies put a space before every text, some only where there is none.
+            alike = " x" if text[0] in " ▁" else "x"
+            pieces[0] = pieces[0][len("".join(self._split(alike))) - len(alike) :]
+        model = self._backend.model
+        return [token.id for piece in pieces if piece for token in model.tokenize(piece)]
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
+        add_generation_prompt: bool = True,
     ) -> list[int]:
         """The ids of a conversation, as the model's template writes it, up to where it answers.
 
-        Each message has a `role` and a `content`, both strings. A special token spelled out in a
-        message is that token, as with transformers. Raises BadRequest if there is no template, or
-        it refuses the conversation.
+        A message has a `role` and a `content`, both strings, and may have a `name`, `tool_calls`
+        of an `id`, a `name` and `arguments` as JSON text, and a `tool_call_id`. A special token
+        spelled out in a message is that token, as with transformers. Raises BadRequest if there is
+        no template, or it refuses the conversation, and UnsupportedField for tools it cannot write.
         """
-        prompt = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
+        prompt = self.render_chat(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt
+        )
         return self.encode(prompt, add_special_tokens=False)
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
+        add_generation_prompt: bool = True,
     ) -> str:
         """The text that `encode_chat` encodes."""
         if self._template is None:
             raise BadRequest("this model has no chat template: send a prompt instead")
         return self._template.render(
             messages,
+            tools=tools,
             add_generation_prompt=add_generation_prompt,
             special_tokens=self._special_tokens,
         )
@@ -98,6 +169,21 @@ class Tokenizer:
     def strips_first_space(self) -> bool:
         """Whether a text loses the space before its first word."""
         return self._pieces.strip_first_space
+
+    def _split(self, text: str) -> list[str]:
+        if self._backend.normalizer is not None:
+            text = self._backend.normalizer.normalize_str(text)
+        if self._backend.pre_tokenizer is None:
+            return [text] if text else []
+        return [piece for piece, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise BadRequest(f"text with half of a surrogate pair at {exc.start}") from exc
+    return text
 
 
 class TextStream:

@@ -99,14 +99,21 @@ def tokenizer_of_gguf(metadata: Mapping[str, object]) -> Tokenizer:
         raise UnsupportedModel(f"{_PREFIX}model {shown(kind)} is not supported")
     _add_special_tokens(backend, vocabulary)
     _add_marks(backend, vocabulary, sentencepiece=kind == "llama")
-    source = metadata.get("tokenizer.chat_template")
     special = {name: text for name, key in _NAMES.items() if (text := vocabulary.token(key))}
     return Tokenizer(
         backend,
-        template=ChatTemplate(source) if isinstance(source, str) else None,
+        template=_template(metadata),
         special_tokens=special,
         eos_ids=_eos_ids(vocabulary),
     )
+
+
+def _template(metadata: Mapping[str, object]) -> ChatTemplate | None:
+    source = metadata.get("tokenizer.chat_template")
+    if not isinstance(source, str):
+        return None
+    with_tools = metadata.get("tokenizer.chat_template.tool_use")
+    return ChatTemplate(source, tool_source=with_tools if isinstance(with_tools, str) else None)
 
 
 def _vocabulary(metadata: Mapping[str, object]) -> _Vocabulary:

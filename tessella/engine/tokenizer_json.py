@@ -36,10 +36,9 @@ def read_tokenizer(directory: Path) -> Tokenizer:
     older = _optional_object(directory / "special_tokens_map.json")
     special = _special_tokens({**older, **config})
     eos = backend.token_to_id(special["eos_token"]) if "eos_token" in special else None
-    source = _template(directory, config)
     return Tokenizer(
         backend,
-        template=None if source is None else ChatTemplate(source),
+        template=_template(directory, config),
         special_tokens=special,
         eos_ids=() if eos is None else (eos,),
     )
@@ -75,25 +74,32 @@ def _special_tokens(config: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-def _template(directory: Path, config: Mapping[str, object]) -> str | None:
+def _template(directory: Path, config: Mapping[str, object]) -> ChatTemplate | None:
     own_file = directory / "chat_template.jinja"
     if own_file.exists():
         try:
-            return read_small(own_file, MAX_CONFIG_BYTES).decode()
+            return ChatTemplate(read_small(own_file, MAX_CONFIG_BYTES).decode())
         except UnicodeDecodeError as exc:
             raise BadWeights(f"{own_file} is not UTF-8") from exc
     match config.get("chat_template"):
         case None:
             return None
         case str(source):
-            return source
-        case list(named):
-            # Several templates by name: the one for plain chat is called `default`.
-            for entry in named:
-                match entry:
-                    case {"name": "default", "template": str(source)}:
-                        return source
-            return None
+            return ChatTemplate(source)
+        case list(entries):
+            return _named_template(entries)
         case other:
             where = directory / "tokenizer_config.json"
             raise BadWeights(f"{where}: chat_template must be a string, not {shown(other)}")
+
+
+def _named_template(entries: list[object]) -> ChatTemplate | None:
+    """Of several templates by name: `default` is for plain chat, `tool_use` for tools."""
+    named: dict[str, str] = {}
+    for entry in entries:
+        match entry:
+            case {"name": str(name), "template": str(source)}:
+                named.setdefault(name, source)
+    if "default" not in named:
+        return None
+    return ChatTemplate(named["default"], tool_source=named.get("tool_use"))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import tokenizers
@@ -31,6 +33,18 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ToyText:
+    """How a toy reads and writes."""
+
+    special_tokens: tuple[str, ...] = ()
+    """Beside SPECIAL_TOKENS; they have the ids from TOY_VOCAB on."""
+    chat_template: str = CHAT_TEMPLATE
+
+
+_PLAIN = ToyText()
 
 # Standard deviation of the logits: wide enough that two next tokens are hardly ever near a tie.
 _LOGIT_SPREAD = 4.0
@@ -73,25 +87,28 @@ def write_toy(
     files: int = 1,
     index: bool = True,
     dtype: DType = DType.F32,
+    text: ToyText = _PLAIN,
 ) -> None:
     """Write a checkpoint directory; `path` is made if it is not there.
 
     The same shape, seed and dtype give the same tensors, however many `files` they lie in; several
-    have an index unless `index` is false. Raises ValueError for a vocabulary below `TOY_VOCAB`.
+    have an index unless `index` is false. Raises ValueError for a vocabulary below `TOY_VOCAB` and
+    the special tokens of `text`.
     """
-    if shape.vocab < TOY_VOCAB:
-        raise ValueError(f"a toy needs a vocabulary of {TOY_VOCAB}, not {shape.vocab}")
+    needed = TOY_VOCAB + len(text.special_tokens)
+    if shape.vocab < needed:
+        raise ValueError(f"a toy needs a vocabulary of {needed}, not {shape.vocab}")
     path.mkdir(parents=True, exist_ok=True)
     _write_json(path / "config.json", config_of_shape(shape, dtype))
     _write_json(path / "generation_config.json", {"eos_token_id": [256, _eos_id()]})
     _write_weights(path, random_tensors(shape, seed, dtype), files, index=index)
-    toy_backend().save(str(path / "tokenizer.json"))
+    toy_backend(text.special_tokens).save(str(path / "tokenizer.json"))
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": EOS_TOKEN,
         "pad_token": "<|pad|>",
         "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": text.chat_template,
     }
     _write_json(path / "tokenizer_config.json", tokenizer_config)
 
@@ -141,13 +158,14 @@ def config_of_shape(shape: ModelShape, dtype: DType = DType.F32) -> dict[str, ob
     return config
 
 
-def toy_backend() -> tokenizers.Tokenizer:
-    """A token a byte, and the special tokens after them."""
+def toy_backend(more: Sequence[str] = ()) -> tokenizers.Tokenizer:
+    """A token a byte, the special tokens after them, and then `more` of those."""
     vocab = {char: byte for byte, char in sorted(byte_alphabet().items())}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
+    special = (*SPECIAL_TOKENS, *more)
+    backend.add_special_tokens([AddedToken(token, special=True) for token in special])
     return backend
 
 

@@ -49,18 +49,28 @@ class CallLimits:
 DEFAULT_CALL = CallLimits()
 
 
-def open_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def open_client(
+    transport: httpx.AsyncBaseTransport | None = None,
+    *,
+    keep_seconds: float = 0.0,
+    connections: int = MAX_CONNECTIONS,
+) -> httpx.AsyncClient:
     """A client that follows no redirects and heeds no environment. Whoever calls closes it.
 
     No connection is kept: to a pool they are of an address, but a certificate was checked for a
-    name. `transport` is for tests.
+    name. A client that calls a single host may keep its connections, for `keep_seconds` of
+    idleness. `transport` is for tests.
     """
     return httpx.AsyncClient(
         transport=transport,
         trust_env=False,
         follow_redirects=False,
         timeout=httpx.Timeout(TOTAL_SECONDS, connect=CONNECT_SECONDS),
-        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0),
+        limits=httpx.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections if keep_seconds else 0,
+            keepalive_expiry=keep_seconds,
+        ),
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
     )
 
@@ -78,6 +88,18 @@ async def get_json(
     long, PeerUnreachable, PeerSilent or PeerClosed for one that does not come, and BadAddress for
     a URL that cannot be called. All name the URL, without its query.
     """
+    _, body = await _call(client, "GET", url, headers=headers, limits=limits)
+    return _parse(named(url), body)
+
+
+async def get_bytes(
+    client: httpx.AsyncClient,
+    url: str | Target,
+    *,
+    headers: Mapping[str, str] | None = None,
+    limits: CallLimits = DEFAULT_CALL,
+) -> tuple[Mapping[str, str], bytes]:
+    """The headers, by name in any case, and the body of an answer of any kind; as `get_json`."""
     return await _call(client, "GET", url, headers=headers, limits=limits)
 
 
@@ -92,7 +114,8 @@ async def post_json(
     """What a POST of a JSON body is answered with; as `get_json`."""
     content = body if isinstance(body, bytes) else json.dumps(body, allow_nan=False).encode()
     sent = {"Content-Type": "application/json", **(headers or {})}
-    return await _call(client, "POST", url, headers=sent, content=content, limits=limits)
+    _, told = await _call(client, "POST", url, headers=sent, content=content, limits=limits)
+    return _parse(named(url), told)
 
 
 async def _call(
@@ -103,20 +126,20 @@ async def _call(
     headers: Mapping[str, str] | None,
     limits: CallLimits,
     content: bytes | None = None,
-) -> object:
-    name = _named(url)
-    with _our_errors(name, limits.seconds):
+) -> tuple[Mapping[str, str], bytes]:
+    name = named(url)
+    with our_errors(name, limits.seconds):
         for request in _requests(client, method, url, headers, content):
             try:
-                status, body = await _answer_of(client, request, limits.answer, name)
+                response, body = await _answer_of(client, request, limits.answer, name)
                 break
             except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
                 failed = exc
         else:
             raise failed
-    if not 200 <= status < 300:
-        _raise_failure(name, status, body)
-    return _parse(name, body)
+    if not 200 <= response.status_code < 300:
+        raise_failure(name, response.status_code, body)
+    return response.headers, body
 
 
 def _requests(
@@ -142,7 +165,7 @@ def _requests(
 
 async def _answer_of(
     client: httpx.AsyncClient, request: httpx.Request, most: int, name: str
-) -> tuple[int, bytes]:
+) -> tuple[httpx.Response, bytes]:
     response = await client.send(request, stream=True)
     try:
         if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -156,13 +179,14 @@ async def _answer_of(
                     enough.cancel()
         if len(body) > most:
             raise BadFrame(f"{name} answered with more than {most} bytes")
-        return response.status_code, bytes(body)
+        return response, bytes(body)
     finally:
         await response.aclose()
 
 
 @contextmanager
-def _our_errors(name: str, seconds: float) -> Iterator[None]:
+def our_errors(name: str, seconds: float) -> Iterator[None]:
+    """What httpx raises within, as errors of our tree; PeerSilent where it takes longer."""
     try:
         with trio.fail_after(seconds):
             yield
@@ -187,7 +211,7 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(text)
 
 
-def _raise_failure(name: str, status: int, body: bytes) -> NoReturn:
+def raise_failure(name: str, status: int, body: bytes) -> NoReturn:
     """Raise what an error answer says; that of another program says only its status."""
     code, text = f"http_{status}", f"{name} answered with status {status}"
     try:
@@ -205,7 +229,7 @@ def _printable(text: str, most: int) -> str:
     return "".join(char if char.isprintable() else " " for char in text[:most])
 
 
-def _named(url: str | Target) -> str:
+def named(url: str | Target) -> str:
     """The URL as errors name it: a query may hold what a log should not."""
     text = url.url.at() if isinstance(url, Target) else url
     try:

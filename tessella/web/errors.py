@@ -4,8 +4,9 @@
                "retry_after": 3, "details": {...}}}
 
 `code` is the error's own, `message` is what the error lets be told, and `type` is one of a closed
-set that follows from the status. Only these words leave the machine: whatever is no TessellaError
-is a bug of ours, goes to the log and is told as `internal_error`.
+set that follows from the status. `param` is the field that is to blame, where one is. Only these
+words leave the machine: whatever is no TessellaError is a bug of ours, goes to the log and is told
+as `internal_error`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tessella.core.errors import (
     RemoteError,
     TessellaError,
     UnknownRoute,
+    UnsupportedField,
 )
 from tessella.core.exits import leaves
 from tessella.core.messages.failure import MAX_FAIL_CHARS
@@ -65,6 +67,9 @@ class ErrorDetail(BaseModel):
     code: str = Field(description="Names the error; a program decides by it.")
     message: str = Field(description="One line for a person.")
     type: ErrorType
+    param: str | None = Field(
+        default=None, description="The field of the request that is to blame, where one is."
+    )
     retry_after: int | None = Field(
         default=None, ge=1, description="Seconds after which asking again may help."
     )
@@ -92,16 +97,33 @@ class BadFraming(BadRequest):
     """A request whose end cannot be told, so that nothing can follow it on its connection."""
 
 
+class BadField(BadRequest):
+    """A field of a request that breaks its rule. `text` is the whole message."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
 class RealJson(JSONResponse):
-    """JSON that every reader takes: ASCII, and null for the numbers that JSON does not have."""
+    """JSON that every reader takes: see `real_json`."""
 
     def render(self, content: object) -> bytes:
         """The body. Raises TypeError for what has no JSON form."""
-        try:
-            text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            text = json.dumps(_finite(content), allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
+        return real_json(content)
+
+
+def real_json(content: object) -> bytes:
+    """JSON in ASCII, on one line, with null for the numbers that JSON does not have.
+
+    In ASCII nothing is a line end to one reader and a character to another, and a torn character
+    survives. Raises TypeError for what has no JSON form.
+    """
+    try:
+        text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(content), allow_nan=False, separators=(",", ":"))
+    return text.encode("ascii")
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -129,7 +151,7 @@ def told_error(exc: Exception, path: str = "") -> TessellaError | None:
     if isinstance(only, TessellaError):
         return only
     if isinstance(only, RequestValidationError):
-        return BadRequest(describe(only.errors()))
+        return _invalid(only.errors())
     if isinstance(only, HTTPException):
         return _refusal(only, path)
     if isinstance(only, ClientDisconnect):
@@ -146,28 +168,54 @@ def describe(errors: Sequence[Any]) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:MAX_FAIL_CHARS] + more
 
 
+def _invalid(errors: Sequence[Any]) -> BadRequest:
+    first, line = errors[0], describe(errors)
+    return (
+        BadRequest(line)
+        if first["type"] == "json_invalid"
+        else BadField(field_path(first["loc"]), line)
+    )
+
+
+def field_path(loc: Sequence[str | int]) -> str:
+    """A place in a request as `messages[0].content`: without which part of the request it is in."""
+    inside = loc[1:] if loc and loc[0] in ("body", "query", "path", "header") else loc
+    parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in inside)
+    return "".join(parts).removeprefix(".")[:MAX_FAIL_CHARS]
+
+
 def error_answer(
     error: TessellaError | None, *, now: float, headers: Mapping[str, str] | None = None
 ) -> RealJson:
     """The answer for an error; None is a bug of ours. `now` is in unix seconds."""
+    error = LocalError() if error is None else error
+    sent = dict(headers or {})
+    wait = _retry_after(error)
+    if wait is not None:
+        sent["Retry-After"] = str(wait)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        sent[TIME_HEADER] = str(int(now))
+    if error.status in _CLOSING or isinstance(error, BadFraming):
+        sent["Connection"] = "close"
+    return RealJson(error_body(error), status_code=error.status, headers=sent)
+
+
+def error_body(error: TessellaError | None) -> dict[str, Any]:
+    """The body of an error answer, for what is in the midst of another; None is a bug of ours."""
     error = LocalError() if error is None else error
     told: dict[str, Any] = {
         "code": error.code,
         "message": error.told()[:MAX_FAIL_CHARS],
         "type": type_of(error.status),
     }
-    sent = dict(headers or {})
+    if isinstance(error, BadField | UnsupportedField) and error.field:
+        told["param"] = error.field[:MAX_FAIL_CHARS]
     wait = _retry_after(error)
     if wait is not None:
         told["retry_after"] = wait
-        sent["Retry-After"] = str(wait)
     if isinstance(error, ModelUnavailable) and error.details:
         told["details"] = error.details
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        sent[TIME_HEADER] = str(int(now))
-    if error.status in _CLOSING or isinstance(error, BadFraming):
-        sent["Connection"] = "close"
-    return RealJson({"error": told}, status_code=error.status, headers=sent)
+    return {"error": told}
 
 
 def _retry_after(error: TessellaError) -> int | None:

@@ -6,12 +6,13 @@ An address means what one stranger has: an IPv4 address, or the /64 that every I
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import trio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tessella.core.addresses import LOOPBACK, Cidr, Ip, address_of, read_ip, within
-from tessella.core.errors import TooManyRequests
+from tessella.core.errors import TessellaError, TooManyRequests
 from tessella.core.rates import Buckets, Rate
 
 
@@ -24,6 +25,14 @@ class RateLimits:
     exempt: tuple[Cidr, ...] = LOOPBACK
     """Networks whose addresses may ask as they like: our own machines, and a proxy of ours that
     all others come through."""
+    signed: tuple[str, ...] = ()
+    """Paths on which only those count that are refused with a 401: who is known there has limits
+    of his own. One that ends in `/` stands for all below it."""
+
+    def is_signed(self, path: str) -> bool:
+        """Whether a path is one of `signed`."""
+        below = (each for each in self.signed if each.endswith("/"))
+        return path in self.signed or any(path.startswith(each) for each in below)
 
     @property
     def rate(self) -> Rate:
@@ -44,15 +53,29 @@ class RateLimiter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope.get("client"):
-            self._admit(scope["client"][0])
-        await self._app(scope, receive, send)
+        source = self._source(scope)
+        if source is None:
+            await self._app(scope, receive, send)
+        elif self._limits.is_signed(scope["path"]):
+            self._check(self._buckets.left(source, trio.current_time()) >= 1.0)
+            try:
+                await self._app(scope, receive, send)
+            except TessellaError as exc:
+                if exc.status == HTTPStatus.UNAUTHORIZED:
+                    self._buckets.take(source, trio.current_time())
+                raise
+        else:
+            self._check(self._buckets.take(source, trio.current_time()))
+            await self._app(scope, receive, send)
 
-    def _admit(self, host: str) -> None:
-        ip = read_client(host)
-        if within(ip, self._limits.exempt):
-            return
-        if not self._buckets.take(address_of(ip), trio.current_time()):
+    def _source(self, scope: Scope) -> Cidr | None:
+        if scope["type"] != "http" or not scope.get("client"):
+            return None
+        ip = read_client(scope["client"][0])
+        return None if within(ip, self._limits.exempt) else address_of(ip)
+
+    def _check(self, passes: bool) -> None:
+        if not passes:
             raise TooManyRequests(
                 f"more than {self._limits.per_second:g} requests a second from one address"
             )

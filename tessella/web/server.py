@@ -64,16 +64,37 @@ async def serve_http(
     bug of the app is logged and ends its own connection.
     Lifespan: the app is not told of start and stop; whoever serves it owns what it uses.
     """
+    async with bound(listen) as listeners:
+        await serve_bound(app, listeners, limits=limits, task_status=task_status)
+
+
+@asynccontextmanager
+async def bound(listen: Sequence[str]) -> AsyncIterator[list[trio.SocketListener]]:
+    """Listeners, for an app that has to know where it is before it is there; closed at the end.
+
+    Who connects before it is served waits. Raises PortInUse or BadAddress as `serve_http`.
+    """
     listeners: list[trio.SocketListener] = []
     try:
         for text in listen:
             listeners += await open_listeners(text)
-        clients = _Clients(app, limits)
-        async with clients.kept() as handlers:
-            task_status.started(tuple(bound_url(each) for each in listeners))
-            await trio.serve_listeners(clients.serve, listeners, handler_nursery=handlers)
+        yield listeners
     finally:
         await close_listeners(listeners)
+
+
+async def serve_bound(
+    app: ASGIApp,
+    listeners: list[trio.SocketListener],
+    *,
+    limits: ServeLimits = DEFAULT_LIMITS,
+    task_status: Started = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve on listeners of the caller's until cancelled, as `serve_http`."""
+    clients = _Clients(app, limits)
+    async with clients.kept() as handlers:
+        task_status.started(tuple(bound_url(each) for each in listeners))
+        await trio.serve_listeners(clients.serve, listeners, handler_nursery=handlers)
 
 
 @dataclass(slots=True)

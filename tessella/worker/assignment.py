@@ -1,4 +1,7 @@
-"""The range that this node is to hold. It may change at any moment, and what it was for stops."""
+"""The range that this node is to hold, if any. It may change at any moment.
+
+What it was for stops then: a load, a wait for sessions to end, serving.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ class Assignment:
         self._total = total_layers
         self._insists = insists
         self._layers: LayerRange | None = None
-        # What runs only while the range is this one (True) or another one (False).
+        # What runs only while the range is wanted (True) or is not (False).
         self._watches: list[tuple[trio.CancelScope, LayerRange, bool]] = []
+        self._woken = trio.Event()
+        self._woken.set()
 
     @property
     def layers(self) -> LayerRange:
@@ -49,13 +54,40 @@ class Assignment:
         if self._insists is not None and layers != self._insists:
             raise Refused(f"this node was started with layers {self._insists} and keeps to them")
         self._layers = layers
-        for scope, other, wanted in self._watches:
-            if (other == layers) is not wanted:
+        self._notice()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is to be held for now, whatever is assigned."""
+        return not self._woken.is_set()
+
+    def rest(self) -> None:
+        """Hold nothing until `wake`."""
+        if not self.is_resting:
+            self._woken = trio.Event()
+            self._notice()
+
+    def wake(self) -> None:
+        """Hold what is assigned."""
+        self._woken.set()
+        self._notice()
+
+    async def awake(self) -> None:
+        """Wait until something is to be held."""
+        while self.is_resting:
+            await self._woken.wait()
+
+    def _wants(self, layers: LayerRange) -> bool:
+        return not self.is_resting and layers == self._layers
+
+    def _notice(self) -> None:
+        for scope, layers, wanted in self._watches:
+            if self._wants(layers) is not wanted:
                 scope.cancel()
 
     @contextmanager
     def while_wanted(self, layers: LayerRange) -> Iterator[trio.CancelScope]:
-        """Cancels its body as soon as another range is to be held."""
+        """Cancels its body as soon as another range is to be held, or none."""
         with self._watch(layers, True) as scope:
             yield scope
 
@@ -68,7 +100,7 @@ class Assignment:
     @contextmanager
     def _watch(self, layers: LayerRange, wanted: bool) -> Iterator[trio.CancelScope]:
         with trio.CancelScope() as scope:
-            if (layers == self.layers) is not wanted:
+            if self._wants(layers) is not wanted:
                 scope.cancel()
             watch = (scope, layers, wanted)
             self._watches.append(watch)

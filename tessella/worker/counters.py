@@ -30,6 +30,8 @@ class Counters:
     sessions_opened: int = 0
     positions_computed: int = 0
     """Positions that went through the layers here, of prompts and of answers."""
+    compute_seconds: float = 0.0
+    """What that took on the compute thread."""
     tokens_sampled: int = 0
     answers: int = 0
     mesh_errors: int = 0
@@ -54,6 +56,7 @@ class Counters:
     def computed(self, positions: int, seconds: float) -> None:
         """One step over so many positions took this long on the compute thread."""
         self.positions_computed += positions
+        self.compute_seconds += seconds
         if positions == 1:
             self._steps.append(seconds)
             del self._steps[:-STEPS_KEPT]

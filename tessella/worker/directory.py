@@ -5,6 +5,7 @@ The copy outlives musivum: while it is away, sessions go on over the nodes that 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,12 @@ from tessella.core.errors import (
     TessellaError,
 )
 from tessella.core.ids import ModelId, PeerId
+from tessella.core.messages import HOP
 from tessella.core.peers import PeerRow
+from tessella.worker.http_hops.asks import FORWARD_PATH
+from tessella.worker.http_hops.dialling import HttpHops, Route
+
+logger = logging.getLogger(__name__)
 
 # A chain is built from rows at most this old; a node that left shows as a failed connect anyway.
 FRESH_SECONDS = 2.0
@@ -36,6 +42,11 @@ SWARM_PATIENCE_SECONDS = 6.0
 AWAY_SECONDS = 10.0
 FIRST_SECONDS = 10.0
 CONNECT_TIMEOUT = 5.0
+# Where HTTP leads there as well: three round trips of a slow link, and no more.
+CONNECT_BESIDE_HTTP = 1.5
+# A peer that only HTTP led to is not dialled for so long, which would take seconds each time.
+HTTP_SECONDS = 60.0
+MAX_HTTP_PEERS = 1024
 
 AskRows = Callable[[ModelId], Awaitable[list[PeerRow]]]
 
@@ -50,13 +61,20 @@ class Directory:
         model: ModelId,
         ask: AskRows,
         patience: float = PATIENCE_SECONDS,
+        http: HttpHops | None = None,
     ) -> None:
-        """`patience` is how many seconds a request waits for `ask` where something is known."""
+        """`patience` is how many seconds a request waits for `ask` where something is known.
+
+        With `http`, peers that cannot be dialled are reached at their URLs.
+        """
         self._host = host
         self._pool = pool
         self._model = model
         self._ask = ask
         self._patience = patience
+        self._http = http
+        # Peers that only HTTP led to, and until when that is believed.
+        self._http_until: dict[PeerId, float] = {}
         self._rows: dict[PeerId, PeerRow] = {}
         self._ours: Counter[PeerId] = Counter()
         self._ask_at = float("-inf")
@@ -109,19 +127,48 @@ class Directory:
         self._ask_at = float("-inf")
 
     async def stream_to(self, peer: PeerId, protocol: str) -> FrameStream:
-        """A pooled stream to a node of this model, connected to first if need be.
+        """A stream to a node of this model, connected to first if need be.
 
-        Raises ModelUnavailable if musivum does not list it, or it serves no stage yet, and PeerGone
-        if it cannot be reached.
+        Hop streams go over HTTP where the node has a URL and cannot be dialled. Raises
+        ModelUnavailable if musivum does not list it, or it serves no stage yet, PeerGone if it
+        cannot be reached, and RemoteFailure where it is full.
         """
-        if peer not in self._host.connected():
-            await self._connect(peer)
-        return await self._take(peer, protocol)
+        if peer in self._host.connected():
+            return await self._take(peer, protocol)
+        # Dials are rare and addresses change: a node that was started again has others.
+        row = await self._row(peer)
+        over_http = protocol == HOP and row.api_url
+        route = Route(row.api_url, FORWARD_PATH) if over_http else None
+        try:
+            return await self.stream_at(PeerAddress(peer, row.addrs), protocol, route)
+        except PeerUnreachable:
+            self.forget_age()
+            raise
 
-    async def stream_at(self, peer: PeerAddress, protocol: str) -> FrameStream:
-        """The same to a peer whose address is given."""
-        await self._host.connect(peer, timeout=CONNECT_TIMEOUT)
-        return await self._take(peer.peer_id, protocol)
+    async def stream_at(
+        self, peer: PeerAddress, protocol: str, route: Route | None = None
+    ) -> FrameStream:
+        """The same to a peer whose address is given, and perhaps its route over HTTP."""
+        if self._http is None or route is None:
+            await self._host.connect(peer, timeout=CONNECT_TIMEOUT)
+            return await self._take(peer.peer_id, protocol)
+        if not self._only_http(peer.peer_id):
+            try:
+                await self._host.connect(peer, timeout=CONNECT_BESIDE_HTTP)
+                return await self._take(peer.peer_id, protocol)
+            except PeerUnreachable as exc:
+                logger.info("over HTTP, since %s cannot be dialled: %s", peer.peer_id, exc)
+        self._http_until.pop(peer.peer_id, None)
+        stream = await self._http.open(peer.peer_id, route, protocol)
+        self._http_until[peer.peer_id] = trio.current_time() + HTTP_SECONDS
+        if len(self._http_until) > MAX_HTTP_PEERS:
+            del self._http_until[next(iter(self._http_until))]
+        return stream
+
+    def _only_http(self, peer: PeerId) -> bool:
+        if peer in self._host.connected():
+            return False
+        return trio.current_time() < self._http_until.get(peer, float("-inf"))
 
     async def _take(self, peer: PeerId, protocol: str) -> FrameStream:
         try:
@@ -131,20 +178,15 @@ class Directory:
             raise ModelUnavailable(str(exc)) from exc
 
     def give(self, stream: FrameStream) -> None:
-        """Keep a stream that ended its conversation cleanly."""
-        self._pool.give(stream)
+        """Keep a stream that ended its conversation cleanly; one over HTTP is finished."""
+        if self._http is None or not self._http.end(stream):
+            self._pool.give(stream)
 
-    async def _connect(self, peer: PeerId) -> None:
-        # Dials are rare and addresses change: a node that was started again has others.
+    async def _row(self, peer: PeerId) -> PeerRow:
         await self.rows()
         if peer not in self._rows:
             self.forget_age()
             await self.rows()
         if peer not in self._rows:
             raise ModelUnavailable(f"{peer} is not listed for {self._model}")
-        try:
-            address = PeerAddress(peer, self._rows[peer].addrs)
-            await self._host.connect(address, timeout=CONNECT_TIMEOUT)
-        except PeerUnreachable:
-            self.forget_age()
-            raise
+        return self._rows[peer]

@@ -113,10 +113,9 @@ class Entry:
         terms = answering.terms
         if terms.after is not None:
             return await self._run_through(answering, inbox, keep_seconds)
-        tokenizer = self.prompts.tokenizer
-        return await answering.run(
-            Tail(terms, tokenizer, self.eos_ids, self.around.counters, inbox.deliver)
-        )
+        tokenizer, counters = self.prompts.tokenizer, self.around.counters
+        tail = Tail(terms, tokenizer, self.eos_ids, counters, inbox.deliver)
+        return await answering.run(tail, beside=(tail.prepare,))
 
     async def _run_through(self, answering: Answering, inbox: Inbox, keep_seconds: float) -> Done:
         onward = Downstream(answering.terms.opened, answering.terms.dtype, self.around)

@@ -78,6 +78,7 @@ class Hops:
         try:
             async with open_conversation() as nursery:
                 nursery.start_soon(way.run)
+                nursery.start_soon(tail.prepare)
                 nursery.start_soon(_compute, stage, upstream, tail)
                 nursery.start_soon(upstream.report, lambda: (stage.counter, stage.lease.held))
                 farewell = await self._read(terms, stage, upstream)

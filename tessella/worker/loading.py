@@ -31,9 +31,16 @@ class Loader:
     """Loads shards of one model, and keeps none of them."""
 
     def __init__(
-        self, model: Model, ground: Ground, around: Neighbourhood, desk: TokenDesk
+        self,
+        model: Model,
+        ground: Ground,
+        around: Neighbourhood,
+        desk: TokenDesk,
+        api_url: str = "",
     ) -> None:
-        """`desk` is where the tokens of every shard's sessions arrive."""
+        """`desk` is where the tokens of every shard's sessions arrive; `api_url` is where this node
+        answers over HTTP, empty if it does not."""
+        self._api_url = api_url
         self._model = model
         self._ground = ground
         self._around = around
@@ -55,7 +62,7 @@ class Loader:
                 job.advance()
                 token.run_sync_soon(note, loaded, total)
 
-            tokenizer = self._tokenizer or model.checkpoint.tokenizer()
+            tokenizer = self._tokenizer or model.tokenizer()
             shard = load_shard(
                 model.checkpoint,
                 layers,
@@ -78,7 +85,7 @@ class Loader:
             context=served.context,
             kv_bytes=sessions.kv_limit,
             free_bytes=free_memory(shard.device.value),
-            declared=None,
+            declared=model.config.max_input_tokens,
         )
         hidden = model.checkpoint.shape.hidden
         entry = Entry(
@@ -87,10 +94,11 @@ class Loader:
             sessions=sessions,
             around=around,
             desk=self._desk,
-            prompts=Prompts(tokenizer, limits),
+            prompts=Prompts(tokenizer, shard.shape.vocab, limits),
             eos_ids=model.checkpoint.eos_ids,
             # More than a stage takes in one piece would be refused by the next one.
             prefill_chunk=min(model.config.prefill_chunk, chunk_positions(hidden, shard.dtype)),
+            api_url=self._api_url,
         )
         hops = Hops(
             ourselves=self._ground.host.address.peer_id,

@@ -41,8 +41,12 @@ _FORGOT = frozenset({UnknownWorker.code, Refused.code})
 class Membership:
     """This node's row at musivum, made of the member's news."""
 
-    def __init__(self, tracker: Tracker, member: Member) -> None:
+    def __init__(
+        self, tracker: Tracker, member: Member, join_seconds: float = JOIN_SECONDS
+    ) -> None:
+        """`join_seconds` is how long a musivum that does not answer is waited for."""
         self._tracker = tracker
+        self._join_seconds = join_seconds
         self._member = member
         self._heartbeat = LONGEST_RETRY
         # The range that musivum was told we serve; None while it was told of none.
@@ -52,9 +56,9 @@ class Membership:
         self._put, self._reports = trio.open_memory_channel[ReportFailure](MAX_REPORTS_WAITING)
 
     async def join(self) -> LayerRange:
-        """The range to load. Raises the refusal, or PeerGone after JOIN_SECONDS without answer."""
+        """The range to load. Raises the refusal, or PeerGone where nobody answers in time."""
         return await try_again(
-            partial(self._register, self._member.register), JOIN_SECONDS, is_away
+            partial(self._register, self._member.register), self._join_seconds, is_away
         )
 
     async def _register(self, register: Register) -> LayerRange:
@@ -75,6 +79,11 @@ class Membership:
         thrown away over that.
         """
         await try_again(partial(self._be_listed, layers), math.inf, _may_be_said_again)
+
+    @property
+    def way(self) -> str:
+        """How musivum was reached last: `libp2p` or `http`."""
+        return self._tracker.way
 
     async def rows(self, model: ModelId) -> list[PeerRow]:
         """The nodes of a model, as musivum lists them. Raises PeerGone, RemoteFailure."""

@@ -50,6 +50,10 @@ class Member:
 class Mesh(Protocol):
     """A node's membership: what it is given, what it says of itself, and whom it learns of."""
 
+    @property
+    def way(self) -> str:
+        """How its mesh was reached last: `libp2p` or `http`, to musivum, or `swarm`."""
+
     async def join(self) -> LayerRange:
         """The range to load. Raises the refusal, BadConfig, or PeerGone where nobody can say."""
 
@@ -87,6 +91,11 @@ class BothMeshes:
         self._swarm = swarm
         self._insists = insists
         self._joined = False
+
+    @property
+    def way(self) -> str:
+        """musivum's."""
+        return self._musivum.way
 
     async def join(self) -> LayerRange:
         """musivum's range; our own if musivum is away and we insist on one."""

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from p2p.peers import Host
 from tessella.core.contracts import contract_of
+from tessella.core.errors import BadConfig, BadWeights
 from tessella.core.messages import Register
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import DType
+from tessella.engine.chat_template import MAX_TEMPLATE_CHARS
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.device import Device, pick_device, serving_dtype
 from tessella.engine.shard import Shard
+from tessella.engine.tokenizer import Tokenizer
 from tessella.worker.config import WorkerConfig
 from tessella.worker.terms import Served
 
@@ -37,8 +40,8 @@ class Model:
         """Positions that one session may hold."""
         return min(self.config.context, self.checkpoint.shape.context)
 
-    def registration(self, host: Host) -> Register:
-        """What a node of this model joins with."""
+    def registration(self, host: Host, api_url: str) -> Register:
+        """What a node of this model joins with; `api_url` is empty where it has none."""
         return Register(
             model=self.config.model,
             contract=contract_of(self.checkpoint.shape),
@@ -50,6 +53,7 @@ class Model:
             context=self.context,
             slots=self.config.slots,
             kv=self.dtype.value,
+            api_url=api_url,
             wanted=self.config.layers,
         )
 
@@ -62,3 +66,18 @@ class Model:
             slots=self.config.slots,
             shard=shard,
         )
+
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's, with the operator's chat template in place of its own where he has one.
+
+        Raises BadConfig that names the template, and what reading the tokenizer raises.
+        """
+        tokenizer, path = self.checkpoint.tokenizer(), self.config.chat_template
+        if path is None:
+            return tokenizer
+        try:
+            with path.expanduser().open(encoding="utf-8") as file:
+                source = file.read(MAX_TEMPLATE_CHARS + 1)
+            return tokenizer.with_template(source)
+        except (OSError, UnicodeDecodeError, BadWeights) as exc:
+            raise BadConfig(f"chat_template: {path}: {exc}") from exc

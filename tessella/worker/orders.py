@@ -70,8 +70,10 @@ class Orders:
         clock: Callable[[], float],
     ) -> None:
         """`want` takes the range, or raises Refused; `clock` gives seconds since 1970."""
-        self._musivums = frozenset(musivums)
-        self._want = want
+        self.musivums = frozenset(musivums)
+        """Who may order."""
+        self.want = want
+        """Takes a range that was ordered, or raises Refused."""
         self._clock = clock
         self._nonces = Nonces()
 
@@ -80,12 +82,12 @@ class Orders:
 
         Raises what `admit` raises, and Refused.
         """
-        if stream.peer_id not in self._musivums:
+        if stream.peer_id not in self.musivums:
             raise NotAuthorized(f"{stream.peer_id} is no musivum of this node")
         signed = await stream.receive(ORDER_TIMEOUT)
         if not isinstance(signed, Signed):
             raise OutOfTurn(f"{type(signed).__name__} in place of a signed order")
-        self._want(self.admit(signed, stream.peer_id).layers)
+        self.want(self.admit(signed, stream.peer_id).layers)
         await stream.send(Accepted())
 
     def admit(self, signed: Signed, peer: PeerId) -> Assign:

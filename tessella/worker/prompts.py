@@ -10,8 +10,12 @@ import trio
 from tessella.core.completions import ChatMessage, CompletionRequest
 from tessella.core.errors import BadRequest, UnsupportedField
 from tessella.core.sampling import Sampling
+from tessella.core.tool_choice import check_tools, forced_call
+from tessella.engine.fill import encode_fill, fill_stop_ids
+from tessella.engine.sampler import check_bias
 from tessella.engine.tokenizer import Tokenizer
 from tessella.worker.limits import InputLimits
+from tessella.worker.tail import compile_grammar
 
 # A tokenizer reads about a million characters a second: below this the loop waits 20 ms at most,
 # above it a thread is worth its while.
@@ -32,6 +36,8 @@ class Prompts:
     """Reads requests for one model."""
 
     tokenizer: Tokenizer
+    vocab: int
+    """Rows of the model's head: ids are below this."""
     limits: InputLimits
 
     async def read(self, request: CompletionRequest) -> Asked:
@@ -40,9 +46,14 @@ class Prompts:
         Raises BadRequest for what the model cannot take, UnsupportedField for what it does not
         have, ContextTooLong and InputTooLong for a prompt that is too long.
         """
-        if _chars(request) <= INLINE_CHARS and not _has_grammar(request):
-            return self._read(request)
-        return await trio.to_thread.run_sync(self._read, request)
+        if _chars(request) <= INLINE_CHARS:
+            asked = self._read(request)
+        else:
+            asked = await trio.to_thread.run_sync(self._read, request)
+        if asked.sampling.grammar:
+            # The tail compiles it again; what cannot be is refused before a prompt is computed.
+            await compile_grammar(self.tokenizer, asked.sampling.grammar)
+        return asked
 
     def _read(self, request: CompletionRequest) -> Asked:
         sampling = self._sampling(request)
@@ -56,31 +67,20 @@ class Prompts:
     def _ids(self, request: CompletionRequest) -> list[int]:
         if request.messages:
             tools = request.tools if request.tool_choice != "none" else ()
-            messages = list(map(_plain, request.messages))
-            return (
-                self.tokenizer.encode_chat(messages, tools=tools)
-                if tools
-                else self.tokenizer.encode_chat(messages)
-            )
+            return self.tokenizer.encode_chat(list(map(_plain, request.messages)), tools=tools)
         if request.fill is not None:
-            from tessella.engine.fill import encode_fill
-
             return encode_fill(self.tokenizer, request.fill.prefix, request.fill.suffix)
         return self.tokenizer.encode(request.prompt)
 
     def _sampling(self, request: CompletionRequest) -> Sampling:
         sampling = request.sampling
+        check_tools(request.tools)
         if request.fill is not None:
-            from tessella.engine.fill import fill_stop_ids
-
             more = {*sampling.stop_ids, *fill_stop_ids(self.tokenizer)}
             sampling = replace(sampling, stop_ids=tuple(sorted(more)))
         if request.tool_choice == "required":
             sampling = replace(sampling, grammar=self._forced(request))
-        if sampling.grammar:
-            from tessella.engine.grammar import check_grammar
-
-            check_grammar(self.tokenizer, sampling.grammar)
+        check_bias(sampling, self.vocab)
         return sampling
 
     def _forced(self, request: CompletionRequest) -> str:
@@ -88,14 +88,11 @@ class Prompts:
             raise UnsupportedField("response_format", "a call that is required has its own format")
         wanted = self.tokenizer.tool_format
         if wanted is None:
-            raise UnsupportedField("tools", "the chat template of this model has no place for them")
-        from tessella.core.tool_calls import forced_call
-
-        return forced_call(wanted, request.tools, request.tool_name)
-
-
-def _has_grammar(request: CompletionRequest) -> bool:
-    return bool(request.sampling.grammar) or request.tool_choice == "required"
+            raise UnsupportedField(
+                "tool_choice", "how this model writes calls is not known, so none can be required"
+            )
+        markers = self.tokenizer.marker_ids
+        return forced_call(wanted, request.tools, request.tool_name, marker_ids=markers)
 
 
 def _chars(request: CompletionRequest) -> int:

@@ -8,7 +8,6 @@ from typing import TypeVar
 import trio
 
 from tessella.core.errors import LocalError
-from tessella.core.peers import NodeStatus
 from tessella.worker.state import Loaded, NodeState
 
 # What a session that is cancelled may take to end: a layer of a large prefill, and two farewells.
@@ -28,16 +27,18 @@ class Serving:
     async def lend(self, work: Callable[[Loaded], Awaitable[T]]) -> T:
         """What `work` returns of what is loaded; it may keep nothing of it.
 
-        Raises ModelUnavailable, with the reason, where nothing is loaded or the shard is about to
-        go; and where the work was ended because it went.
+        Raises ModelUnavailable, with the reason, where nothing is loaded, the node is paused or out
+        of memory, or the shard is about to go; and where the work was ended because it went. Raises
+        OutOfMemory where an allocator had no more.
         """
         state = self.state
-        if state.loaded is None or state.status is NodeStatus.DRAINING:
+        if state.loaded is None or not state.takes_sessions:
             raise state.unavailable(trio.current_time())
         with trio.CancelScope() as scope:
             self._users.add(scope)
             try:
-                return await work(state.loaded)
+                with state.memory.session():
+                    return await work(state.loaded)
             finally:
                 self._users.discard(scope)
                 if not self._users:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tessella.core.errors import ModelUnavailable
 from tessella.core.layers import LayerRange
+from tessella.core.pauses import Why
 from tessella.core.peers import NodeStatus
 from tessella.worker.entry import Entry
 from tessella.worker.hops import Hops
+from tessella.worker.memory import Memory
 
 # When somebody should ask again, in seconds, where nobody knows how long it takes.
 SOONEST_RETRY, LATEST_RETRY = 1.0, 30.0
@@ -44,9 +47,26 @@ class Load:
         return (self.total_bytes - self.loaded_bytes) * (now - self.began) / self.loaded_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a node is paused, and until when."""
+
+    why: Why
+    until: float = math.inf
+    """Seconds on trio's clock; `inf` while nobody knows."""
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long it lasts yet; None while nobody knows."""
+        return None if math.isinf(self.until) else max(0.0, self.until - now)
+
+
+# What holds its range, or held it, and takes no session.
+_CLOSED = frozenset({NodeStatus.DRAINING, NodeStatus.PAUSED, NodeStatus.SATURATED})
+
+
 @dataclass(slots=True)
 class NodeState:
-    """Written by `worker.node` and `worker.shards` alone."""
+    """Written by `worker.node` and `worker.shards` alone; `pause` by `worker.pausing`."""
 
     started_at: float
     """Seconds on trio's clock."""
@@ -58,6 +78,14 @@ class NodeState:
     load: Load = field(default_factory=Load)
     loaded: Loaded | None = None
     """What answers requests; None until the shard is loaded."""
+    pause: Pause | None = None
+    """Set while somebody wants the node paused."""
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def takes_sessions(self) -> bool:
+        """Whether a session may begin here; `unavailable` says why not."""
+        return self.loaded is not None and self.status not in _CLOSED
 
     def begin_load(self, layers: LayerRange, now: float) -> Load:
         """Nothing is loaded, and this range is about to be."""
@@ -69,10 +97,14 @@ class NodeState:
         """Why no session can be opened here, and when to ask again."""
         if self.status is NodeStatus.DRAINING:
             return self._draining()
+        if self.status is NodeStatus.PAUSED or self.pause is not None:
+            return self._paused(now)
+        if self.status is NodeStatus.SATURATED:
+            return self._saturated()
         load, left = self.load, self.load.seconds_left(now)
         return ModelUnavailable(
             f"this node is still loading: {load.loaded_bytes} of {load.total_bytes} bytes",
-            min(max(left or LATEST_RETRY, SOONEST_RETRY), LATEST_RETRY),
+            _soon(left),
             state="loading",
             progress=load.progress,
             eta_seconds=left,
@@ -87,3 +119,26 @@ class NodeState:
             LATEST_RETRY,
             state="draining",
         )
+
+    def _paused(self, now: float) -> ModelUnavailable:
+        left = self.pause.seconds_left(now) if self.pause else None
+        return ModelUnavailable(
+            "this node is paused, and serves no session until it is resumed",
+            _soon(left),
+            state="paused",
+            eta_seconds=left,
+        )
+
+    def _saturated(self) -> ModelUnavailable:
+        left = self.memory.quiet_left
+        return ModelUnavailable(
+            "this node ran out of memory several times in a row, and takes no session for now",
+            _soon(left),
+            state="saturated",
+            eta_seconds=left or None,
+        )
+
+
+def _soon(seconds: float | None) -> float:
+    """When to ask again, if it takes so long as far as anybody knows."""
+    return min(max(seconds or LATEST_RETRY, SOONEST_RETRY), LATEST_RETRY)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -10,9 +12,15 @@ import trio
 import tessella
 from p2p.streams import FrameStream
 from tessella.core.errors import OutOfTurn
+from tessella.core.ids import PeerId
+from tessella.core.layers import LayerRange
 from tessella.core.messages import AskStatus, Status
+from tessella.engine.memory import free_memory
+from tessella.engine.shard import Shard
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
+from tessella.worker.http_hops.asks import MAX_HOP_BODY
+from tessella.worker.http_hops.bodies import HopBodies
 from tessella.worker.state import NodeState
 
 ASK_TIMEOUT = 10.0
@@ -28,39 +36,86 @@ async def answer_status(stream: FrameStream, document: Document) -> None:
     await stream.send(Status(json.dumps(document).encode()))
 
 
-def node_status(
-    peer_id: str, config: WorkerConfig, state: NodeState, counters: Counters
-) -> Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Where the facts of a status document are kept."""
+
+    ourselves: PeerId
+    config: WorkerConfig
+    state: NodeState
+    counters: Counters
+    bodies: HopBodies
+    api_url: str
+    """Where others reach this node over HTTP; empty if they do not."""
+    way: Callable[[], str]
+    """How the mesh was reached last."""
+
+
+def node_status(facts: Facts) -> Document:
     """The status document of a node. Keys are only ever added."""
+    config, state, counters = facts.config, facts.state, facts.counters
     held, moving_to = state.layers, state.moving_to
     return {
         "role": "worker",
         "version": tessella.__version__,
-        "peer_id": peer_id,
+        "peer_id": facts.ourselves,
         "uptime_seconds": round(trio.current_time() - state.started_at, 3),
         "status": state.status.value,
         "model": config.model,
         "layer_range": [held.start, held.stop] if held else None,
+        "layer_ranges": [[held.start, held.stop]] if held else [],
+        "assignment": _assignment(config, held),
         "moving_to": [moving_to.start, moving_to.stop] if moving_to else None,
         "loading": {
             "loaded_bytes": state.load.loaded_bytes,
             "total_bytes": state.load.total_bytes,
         },
         "claim_mb": config.claim_mb,
+        "api_url": facts.api_url or None,
+        "tracker": facts.way(),
         "hop_timeout_secs": config.hop_timeout,
+        "max_concurrent_hop_bodies": facts.bodies.limit,
+        "hop_bodies_in_flight": facts.bodies.in_flight,
+        "max_hop_body_bytes": MAX_HOP_BODY,
+        "paused_by": state.pause.why.value if state.pause else None,
+        "resumes_in_seconds": state.pause.seconds_left(trio.current_time())
+        if state.pause
+        else None,
+        "out_of_memory": state.memory.count,
         "privacy": "the nodes of a chain can read the prompts and answers that pass through them",
         **_served(state),
         **_counted(counters),
     }
 
 
+def _assignment(config: WorkerConfig, held: LayerRange | None) -> Document | None:
+    if held is None:
+        return None
+    return {
+        "model_repo": config.model,
+        "layer_ranges": [[held.start, held.stop]],
+        "replica_group_id": 0,
+        "expert_range": None,
+    }
+
+
+def _gpu(shard: Shard) -> Document:
+    """The device that computes; its memory is what others leave of it too."""
+    return {"device": shard.device.value, "free_bytes": free_memory(shard.device.value)}
+
+
 def _served(state: NodeState) -> Document:
     if state.loaded is None:
-        return {"tensors": [], "sessions": [], "kv_bytes": 0, "kv_limit_bytes": 0}
+        return {"tensors": [], "sessions": [], "kv_bytes": 0, "kv_limit_bytes": 0, "gpu": None}
     entry = state.loaded.entry
-    shard, sessions = entry.served.shard, entry.sessions
+    shard, sessions, limits = entry.served.shard, entry.sessions, entry.prompts.limits
     return {
         "device": shard.device.value,
+        "gpu": _gpu(shard),
+        "hidden_size": shard.shape.hidden,
+        "max_input_tokens": limits.max_input_tokens,
+        "max_input_tokens_source": limits.source,
+        "max_body_bytes": limits.max_body_bytes,
         "dtype": shard.dtype.value,
         "total_layers": shard.shape.layers,
         "context_size": entry.served.context,

@@ -62,6 +62,11 @@ class Swarm:
         # Whether anything was published: before the first `ready` there is nothing to replace.
         self._known = False
 
+    @property
+    def way(self) -> str:
+        """There is one way."""
+        return "swarm"
+
     async def join(self) -> LayerRange:
         """The range that the operator chose, with a warning for those that hold it already."""
         wanted = self._wanted

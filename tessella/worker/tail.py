@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import trio
+
+from tessella.core.errors import Busy
 from tessella.core.messages import Alternative, Token
+from tessella.engine.grammar import Grammar, open_grammar
 from tessella.engine.sampler import Choice, choose
 from tessella.engine.shard import Shard
 from tessella.engine.stops import StopStrings
@@ -18,6 +22,30 @@ if TYPE_CHECKING:
     import torch
 
 Say = Callable[[Token], Awaitable[None]]
+
+# Threads that compile grammars: with more of them, prompts would wait for a thread to be read in.
+MAX_COMPILING = 4
+# Seconds to wait for one of those, and for it: above what `check_grammar` takes at worst.
+COMPILE_TIMEOUT = 30.0
+
+_compiling = trio.CapacityLimiter(MAX_COMPILING)
+
+
+async def compile_grammar(tokenizer: Tokenizer, grammar: str) -> Grammar:
+    """`Sampling.grammar` at its beginning, compiled in a thread.
+
+    The first time takes a fraction of a second, later ones milliseconds. Raises BadRequest, naming
+    response_format, for a grammar that cannot be used, Busy if there is no time for it.
+    """
+    with trio.move_on_after(COMPILE_TIMEOUT):
+        return await trio.to_thread.run_sync(
+            open_grammar,
+            tokenizer,
+            grammar,
+            abandon_on_cancel=True,  # type: ignore[call-arg, unused-ignore]
+            limiter=_compiling,
+        )
+    raise Busy("too many grammars are being compiled")
 
 
 class Tail:
@@ -38,10 +66,23 @@ class Tail:
         self._terms = terms
         self._tokenizer = tokenizer
         self._eos_ids = eos_ids
+        stop_ids = frozenset(terms.sampling.stop_ids)
+        self._ends = stop_ids if terms.sampling.ignore_eos else stop_ids | eos_ids
         self._counters = counters
         self._say = say
         self._answer: list[int] = []
+        self._grammar: Grammar | None = None
         self._rewind(0)
+
+    async def prepare(self) -> None:
+        """Compile the session's grammar, if it has one: to be called beside the prefill.
+
+        Without it the first token does, on the compute thread. Raises as `compile_grammar`.
+        """
+        grammar = self._terms.sampling.grammar
+        if grammar and self._grammar is None:
+            opened = await compile_grammar(self._tokenizer, grammar)
+            self._grammar = self._grammar or opened
 
     def finish(self, shard: Shard, output: torch.Tensor, upto: int, sample: bool) -> Outcome:
         """The token that follows position `upto - 1`, or nothing within a prefill."""
@@ -50,13 +91,15 @@ class Tail:
         kept = max(0, upto - len(self._terms.prompt))
         if kept < len(self._answer):
             self._rewind(kept)
+        logits = shard.logits(output[-1])
         return choose(
-            shard.logits(output[-1]),
+            logits,
             prompt=self._terms.prompt,
             answer=self._answer,
             sampling=self._terms.sampling,
             eos_ids=self._eos_ids,
             position=upto,
+            allowed=self._allowed(len(logits)),
         )
 
     async def send(self, outcome: Outcome, position: int, upto: int, sample: bool) -> None:
@@ -79,22 +122,41 @@ class Tail:
             )
         )
 
-    def _show(self, token_id: int) -> tuple[str, str]:
+    def _allowed(self, vocab: int) -> torch.Tensor | None:
+        """What the grammar lets come next; None without one."""
         sampling = self._terms.sampling
-        if token_id in self._eos_ids and not sampling.ignore_eos:
-            return self._stops.feed(self._stream.finish()) + self._stops.flush(), "stop"
+        if not sampling.grammar:
+            return None
+        if self._grammar is None:
+            self._grammar = open_grammar(self._tokenizer, sampling.grammar)
+            self._grammar.rebuild(self._answer)
+        return self._grammar.allowed(vocab, self._eos_ids.union(sampling.stop_ids))
+
+    def _show(self, token_id: int) -> tuple[str, str]:
+        if token_id in self._ends:
+            return self._rest(), "stop"
         text = self._stops.feed(self._stream.push(token_id))
         if self._stops.found:
             return text, "stop"
-        if len(self._answer) < sampling.max_tokens:
+        complete = False
+        if self._grammar is not None:
+            self._grammar.advance(token_id)
+            complete = self._grammar.complete
+        if not complete and len(self._answer) < self._terms.sampling.max_tokens:
             return text, ""
-        text += self._stops.feed(self._stream.finish()) + self._stops.flush()
-        return text, "stop" if self._stops.found else "length"
+        text += self._rest()
+        return text, "stop" if complete or self._stops.found else "length"
+
+    def _rest(self) -> str:
+        """What was held back, at the end."""
+        return self._stops.feed(self._stream.finish()) + self._stops.flush()
 
     def _rewind(self, kept: int) -> None:
         """Forget the ids after the first `kept`, and what depends on them."""
         del self._answer[kept:]
         self._stream = TextStream(self._tokenizer)
         self._stops = StopStrings(self._terms.sampling.stop)
+        if self._grammar is not None:
+            self._grammar.rebuild(self._answer)
         for token_id in self._answer:
             self._stops.feed(self._stream.push(token_id))

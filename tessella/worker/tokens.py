@@ -16,6 +16,8 @@ from tessella.core.identity import PURPOSE_TOKEN_GRANT, Identity, check_signatur
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import TOKENS, Fail, Open, Token, TokenGrant, TokenOpen, decode, seal
 from tessella.worker.directory import Directory
+from tessella.worker.http_hops.asks import TOKEN_PATH
+from tessella.worker.http_hops.dialling import Route
 from tessella.worker.nurseries import open_conversation
 
 # Decoding is in lockstep, so one token is under way; a peer that sends more is not ours.
@@ -79,8 +81,11 @@ class TokenDesk:
             del self._inboxes[inbox.key]
             inbox.closed.set()
 
-    async def serve(self, stream: FrameStream) -> None:
-        """Handle one token stream: session after session, each under its own grant."""
+    async def serve(self, stream: FrameStream, session_id: SessionId | None = None) -> None:
+        """Handle one token stream: session after session, each under its own grant.
+
+        With `session_id`, only what is granted for that session.
+        """
         while True:
             try:
                 opened = await stream.receive(BETWEEN_TIMEOUT)
@@ -88,15 +93,17 @@ class TokenDesk:
                 return  # between sessions: nothing is owed to anyone
             if not isinstance(opened, TokenOpen):
                 raise OutOfTurn(f"{type(opened).__name__} before a grant")
-            await self._fill(self._claim(opened, stream.peer_id), stream)
+            await self._fill(self._claim(opened, stream.peer_id, session_id), stream)
 
-    def _claim(self, opened: TokenOpen, writer: PeerId) -> Inbox:
+    def _claim(self, opened: TokenOpen, writer: PeerId, session_id: SessionId | None) -> Inbox:
         payload = check_signature(
             self._identity.peer_id, PURPOSE_TOKEN_GRANT, opened.grant, opened.signature
         )
         grant = decode(payload)
         if not isinstance(grant, TokenGrant) or grant.tail != writer:
             raise BadSignature("a token grant that was given to another peer")
+        if session_id not in (None, grant.session_id):
+            raise OutOfTurn("a token grant of another session")
         inbox = self._inboxes.get((grant.session_id, grant.epoch))
         if inbox is None or not inbox.granted or grant.expires_at < time.time():
             raise OutOfTurn("a token grant that is used, expired or no longer wanted")
@@ -132,9 +139,14 @@ class TokenStream:
 
     @classmethod
     async def open(cls, directory: Directory, opened: Open) -> TokenStream:
-        """Connect if need be, and show the grant. Raises PeerGone."""
+        """Connect if need be, over HTTP where nothing else leads there, and show the grant.
+
+        Raises PeerGone, and RemoteFailure for an entry that takes no streams over HTTP now.
+        """
         entry = PeerAddress(opened.chain[0].peer_id, opened.entry_addrs)
-        stream = await directory.stream_at(entry, TOKENS)
+        path = TOKEN_PATH + opened.session_id.hex()
+        route = Route(opened.entry_url, path) if opened.entry_url else None
+        stream = await directory.stream_at(entry, TOKENS, route)
         try:
             await stream.send(TokenOpen(opened.grant, opened.grant_signature))
         except PeerGone:

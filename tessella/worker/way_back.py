@@ -1,4 +1,7 @@
-"""How the tail's tokens reach the entry: on a stream of their own, or up the chain without one."""
+"""How the tail's tokens reach the entry: on a stream of their own, or up the chain without one.
+
+That stream is libp2p's, or over HTTP where the tail cannot dial the entry.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from contextlib import suppress
 
 import trio
 
-from tessella.core.errors import ModelUnavailable, PeerGone
+from tessella.core.errors import ModelUnavailable, PeerGone, RemoteFailure
 from tessella.core.messages import Token
 from tessella.worker.directory import Directory
 from tessella.worker.terms import Terms
@@ -33,8 +36,8 @@ class WayBack:
 
         Raises RemoteFailure or PeerGone when the entry gives up an answer that it was being sent.
         """
-        # An entry that cannot be dialled from here is told up the chain.
-        with self._opening, suppress(PeerGone, ModelUnavailable):
+        # An entry that is not reached from here is told up the chain.
+        with self._opening, suppress(PeerGone, ModelUnavailable, RemoteFailure):
             self._stream = await TokenStream.open(self._directory, self._terms.opened)
         self._decided.set()
         if self._stream is not None:

@@ -13,6 +13,7 @@ from tessella.core.identity import Identity
 
 Command = Callable[..., Any]
 NOBODY = f"/ip4/127.0.0.1/tcp/1/p2p/{Identity(bytes(32)).peer_id}"
+STATUS = {"bad_config": 78}
 NODE = ("--musivum", NOBODY, "--model", "toy", "--claim-mb", "64")
 
 
@@ -51,10 +52,10 @@ def assert_one_line(ended: Any, status: int, code: str, culprit: str) -> None:
         (("tessella-worker", "plan", "--model", "nope"), "unknown_model", "nope"),
     ],
 )
-def test_it_is_one_line_and_status_1(
+def test_it_is_one_line_and_a_status_that_says_not_to_try_again(
     args: Sequence[str], code: str, culprit: str, command: Command
 ) -> None:
-    assert_one_line(command(*args), 1, code, culprit)
+    assert_one_line(command(*args), STATUS.get(code, 1), code, culprit)
 
 
 def test_without_a_prompt_and_a_terminal_the_prompt_is_piped_in(
@@ -64,7 +65,7 @@ def test_without_a_prompt_and_a_terminal_the_prompt_is_piped_in(
     empty.touch()
     with empty.open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert_one_line(command("tessella", "up"), 1, "bad_config", "--prompt")
+        assert_one_line(command("tessella", "up"), 78, "bad_config", "--prompt")
 
 
 def test_broken_weights_are_named(command: Command, broken_models: Sequence[Path]) -> None:
@@ -86,7 +87,7 @@ def test_a_mesh_that_cannot_hold_the_model_is_refused_before_it_is_started(
     setting: Sequence[str], code: str, culprit: str, command: Command, toy: Path
 ) -> None:
     ended = command("tessella", "up", "--prompt", "hi", "--model", str(toy), *setting)
-    assert_one_line(ended, 1, code, culprit)
+    assert_one_line(ended, STATUS.get(code, 1), code, culprit)
 
 
 def test_a_state_directory_that_cannot_be_made_is_named(
@@ -95,7 +96,7 @@ def test_a_state_directory_that_cannot_be_made_is_named(
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "state")
     ended = command("tessella", "up", "--prompt", "hi", "--model", str(toy), "--dir", place)
-    assert ended.status == 1
+    assert ended.status == 78
     assert ended.err.splitlines()[-1].startswith("tessella: bad_config: cannot write the direct")
     assert place in ended.err
 

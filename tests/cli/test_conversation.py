@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tessella.cli.conversation import Conversation
+from tessella.cli.conversation import Conversation, request_to_fill
+from tessella.core.completions import Fill
 from tessella.core.errors import BadConfig
 from tessella.core.ids import ModelId
+from tessella.core.sampling import Sampling
 
 TOY = ModelId("toy")
 
@@ -59,5 +61,24 @@ def test_a_raw_prompt_travels_as_it_is_and_alone() -> None:
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(BadConfig, match="empty"):
         Conversation().ask(" \n")
+    with pytest.raises(BadConfig, match="the prompt is not UTF-8"):
+        Conversation().ask("a\udcff")
+    with pytest.raises(BadConfig, match="the prefix is not UTF-8"):
+        request_to_fill(TOY, Fill("a\udcff", ""), Sampling())
+    with pytest.raises(BadConfig, match="the system message is not UTF-8"):
+        Conversation(system="\udcff")
     with pytest.raises(BadConfig, match="--system"):
         Conversation(raw=True, system="be brief")
+
+
+def test_a_new_beginning_and_a_step_back() -> None:
+    conversation = Conversation(session="s" * 32)
+    conversation.ask("one?")
+    conversation.answered("1")
+    assert conversation.request(TOY).session == "s" * 32
+    assert conversation.undo() == "one?"
+    conversation.clear()
+    assert conversation.session not in ("", "s" * 32)
+    nameless = Conversation()
+    nameless.clear()
+    assert nameless.session == ""

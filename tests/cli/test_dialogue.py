@@ -1,122 +1,24 @@
-"""A conversation with a node that says what the test wants, on the memory network."""
+"""Questions and their answers, with a node that says what the test wants."""
 
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import pytest
-import trio
 from trio.testing import MockClock
 
-from p2p.streams import FrameStream
-from p2p.testing import MemoryHost, MemoryNetwork
-from tessella.cli.chat import answer_once
-from tessella.cli.conversation import Conversation
-from tessella.cli.dialogue import Dialogue, hold
+from tessella.cli.answer import Answer
+from tessella.cli.chat_plan import answer_once
 from tessella.cli.discovery import Way
-from tessella.cli.signals import Interrupts
-from tessella.core.completions import CompletionRequest
-from tessella.core.errors import PeerGone, RemoteFailure
-from tessella.core.ids import ModelId
-from tessella.core.layers import LayerRange
-from tessella.core.messages import (
-    COMPLETE,
-    STATUS,
-    TRACKER,
-    Begun,
-    Delta,
-    Done,
-    Fail,
-    Message,
-    Peers,
-    Stage,
-    Status,
-)
-from tessella.core.peers import PeerRow, encode_rows
-from tessella.ending import EndedBySignal
+from tessella.cli.session_file import load_session
+from tessella.core.errors import RemoteFailure
+from tessella.core.messages import Fail
+from tests.cli.scripted import TOY, open_node
 
-TOY = ModelId("toy")
-LAYERS = LayerRange(0, 2)
 TOO_LONG = Fail(
     "context_length_exceeded", "the prompt is 9 tokens, this node's context is 8", False
 )
-
-
-@dataclass
-class Node:
-    """A musivum and the one node that it lists."""
-
-    host: MemoryHost
-    client: MemoryHost
-    requests: list[CompletionRequest] = field(default_factory=list)
-    left: int = 0
-    """Clients that went before their answer was complete."""
-    reply: Callable[[CompletionRequest], list[Message]] = lambda _: []
-
-    def serve(self) -> None:
-        for protocol, handler in (
-            (COMPLETE, self._complete),
-            (TRACKER, self._list),
-            (STATUS, self._status),
-        ):
-            self.host.serve(protocol, handler, streams=8, per_peer=8)
-
-    async def _complete(self, stream: FrameStream) -> None:
-        request = CompletionRequest.decode((await stream.receive()).request)
-        self.requests.append(request)
-        try:
-            for message in self.reply(request):
-                await stream.send(message)
-                await trio.sleep(1)
-        except PeerGone:
-            self.left += 1
-
-    async def _list(self, stream: FrameStream) -> None:
-        await stream.receive()
-        row = PeerRow(
-            peer_id=self.host.address.peer_id,
-            model=TOY,
-            contract="",
-            layers=LAYERS,
-            total_layers=2,
-            status="Healthy",
-            addrs=self.host.address.addrs,
-            device="cpu",
-            dtype="f32",
-            queue_depth=0,
-            step_ms=0.0,
-        )
-        await stream.send(Peers(encode_rows([row])))
-
-    async def _status(self, stream: FrameStream) -> None:
-        await stream.receive()
-        await stream.send(Status(json.dumps({"model": TOY}).encode()))
-
-    def says(self, *pieces: str) -> list[Message]:
-        chain = (Stage(self.host.address.peer_id, LAYERS),)
-        return [
-            Begun("request", TOY, 5, 0, chain),
-            *(Delta(piece, 7, -0.5, ()) for piece in pieces),
-            Done("stop", len(pieces), 0.1, 0.5, 0.2, 1.5),
-        ]
-
-    def dialogue(self, **conversation: Any) -> Dialogue:
-        way = Way(musivum=self.host.address)
-        return Dialogue(self.client, way, Conversation(**conversation))
-
-
-@asynccontextmanager
-async def open_node() -> AsyncIterator[Node]:
-    net = MemoryNetwork(latency=0.01)
-    async with net.host(bytes([1]) * 32) as host, net.host(bytes([2]) * 32) as client:
-        node = Node(host, client)
-        node.serve()
-        yield node
 
 
 async def test_one_prompt_is_answered_on_stdout(
@@ -142,10 +44,12 @@ async def test_json_is_exactly_one_line(
         "text": "Par\n汉",
         "model": "toy",
         "prompt_tokens": 5,
+        "cached_tokens": 0,
         "completion_tokens": 2,
         "finish_reason": "stop",
         "tok_s": 1.0,
         "ttft_ms": 500.0,
+        "timing_ms": {"queue": 100.0, "prefill": 400.0, "decode": 1000.0, "hops": 200.0},
         "chain": [{"peer_id": node.host.address.peer_id, "layer_range": [0, 2]}],
     }
 
@@ -153,7 +57,8 @@ async def test_json_is_exactly_one_line(
 async def test_a_peer_is_asked_for_the_name_of_its_model(autojump_clock: MockClock) -> None:
     async with open_node() as node:
         node.reply = lambda _: node.says("yes")
-        dialogue = Dialogue(node.client, Way(peer=node.host.address), Conversation())
+        dialogue = node.dialogue()
+        dialogue.asking = node.asking(Way(peer=node.host.address))
         await dialogue.answer("there?")
     assert node.requests[0].model == TOY
 
@@ -200,69 +105,48 @@ async def test_a_question_longer_than_the_context_is_refused_and_forgotten(
     assert [one.content for one in node.requests[-1].messages] == ["a short one?"]
 
 
-def lines(*typed: str | None, pause: float = 0.0) -> Callable[[], Any]:
-    waiting = list(typed)
-
-    async def read() -> str | None:
-        await trio.sleep(pause)
-        return waiting.pop(0)
-
-    return read
-
-
-async def test_a_conversation_goes_on_after_an_error(
+async def test_what_was_cached_and_where_the_time_went_is_told(
     capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
 ) -> None:
     async with open_node() as node:
-        replies = [[Fail("busy", "full", True)]]
-        node.reply = lambda _: replies.pop() if replies else node.says("here")
-        await hold(node.dialogue(), Interrupts(), lines("a?", " ", "b?", None))
-    shown = capsys.readouterr()
-    assert shown.out == "here\n"
-    assert "tessella: busy: full" in shown.err
+        node.reply = lambda _: node.says("yes", cached=4)
+        dialogue = node.dialogue()
+        dialogue.timing = True
+        for text in ("one?", "two?"):
+            dialogue.conclude(await dialogue.answer(text))
+    told = capsys.readouterr().err
+    assert "(stop), cached 4 of 5 prompt tokens\n" in told
+    assert "queue 100.0 ms, prefill 400.0 ms, decode 1000.0 ms, hops 200.0 ms; " in told
+    assert told.count("chain:") == 2
 
 
-async def test_an_interrupt_stops_the_answer_and_nothing_else(
-    capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
+async def test_a_conversation_is_kept_after_every_answer_and_every_half_of_one(
+    tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    interrupts = Interrupts()
+    file = tmp_path / "session.json"
+    async with open_node() as node:
+        node.reply = lambda request: (
+            node.says("yes")
+            if len(request.messages) == 1
+            else [*node.says("half")[:2], Fail("internal_error", "a bug", False)]
+        )
+        dialogue = node.dialogue(session="s" * 32)
+        dialogue.file = file
+        await dialogue.answer("one?")
+        first = load_session(file)
+        with pytest.raises(RemoteFailure):
+            await dialogue.answer("two?")
+    second = load_session(file)
+    assert first is not None
+    assert second is not None
+    assert [turn.content for turn in first.turns] == ["one?", "yes"]
+    assert [turn.content for turn in second.turns] == ["one?", "yes", "two?", "half"]
+    assert first.place is not None
+    assert (first.place.model, first.place.address) == (TOY, node.host.address)
 
-    async def press() -> None:
-        await trio.sleep(2.5)
-        signal.raise_signal(signal.SIGINT)
 
-    async def main(running: Interrupts) -> None:
-        async with open_node() as node, trio.open_nursery() as nursery:
-            node.reply = lambda _: node.says(*["word "] * 100)
-            nursery.start_soon(press)
-            dialogue = node.dialogue()
-            await hold(dialogue, running, lines("go on", None))
-            await trio.sleep(2)
-            assert node.left == 1
-            assert [one.role for one in dialogue.conversation.turns] == ["user", "assistant"]
+def test_an_answer_without_a_chain_tells_none(capsys: pytest.CaptureFixture[str]) -> None:
+    from tessella.cli.dialogue import tell_numbers
 
-    await interrupts.run(main)
-    shown = capsys.readouterr()
-    assert 0 < shown.out.count("word") < 10
-    assert "(stopped)" in shown.err
-    assert trio.current_time() < 10
-
-
-async def test_at_the_prompt_a_second_interrupt_ends(
-    capsys: pytest.CaptureFixture[str], autojump_clock: MockClock
-) -> None:
-    async def main(interrupts: Interrupts) -> None:
-        async with open_node() as node, trio.open_nursery() as nursery:
-
-            async def press_twice() -> None:
-                for _ in range(2):
-                    await trio.sleep(1)
-                    signal.raise_signal(signal.SIGINT)
-
-            nursery.start_soon(press_twice)
-            await hold(node.dialogue(), interrupts, lines(None, pause=1000))
-
-    with pytest.raises(EndedBySignal):
-        await Interrupts().run(main)
-    assert "once more" in capsys.readouterr().err
-    assert trio.current_time() < 10
+    tell_numbers(Answer(finish_reason="stop"), chain=True, timing=True)
+    assert "chain" not in capsys.readouterr().err

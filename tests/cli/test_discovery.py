@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from tessella.cli.discovery import Way, choose_model, way_of
+from p2p.testing import MemoryNetwork
+from tessella.cli import discovery
+from tessella.cli.discovery import Way, api_base, choose_model, list_rows, way_of
 from tessella.core.addresses import parse_peer
-from tessella.core.errors import BadAddress, BadConfig, ModelUnavailable, UnknownModel
+from tessella.core.errors import (
+    BadAddress,
+    BadConfig,
+    ModelUnavailable,
+    PeerUnreachable,
+    UnknownModel,
+)
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
@@ -39,9 +47,51 @@ def test_a_named_peer_goes_before_the_musivum_of_the_environment() -> None:
     assert way_of(ADDR, None, (), "toy") == Way(musivum=parse_peer(ADDR), model="toy")
 
 
-def test_without_any_way_the_flags_are_named() -> None:
-    with pytest.raises(BadConfig, match=r"--musivum.*TESSELLA_MUSIVUM.*--peer"):
-        way_of("", None, (), "")
+def test_nothing_typed_is_no_way() -> None:
+    assert way_of("", None, (), "").is_empty
+    assert not way_of(ADDR, None, (), "").is_empty
+
+
+@pytest.mark.parametrize(
+    ("typed", "base"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        (" https://node.example/ ", "https://node.example"),
+        ("http://[::1]:8080/v1", "http://[::1]:8080"),
+        ("http://host/below/v1/", "http://host/below"),
+    ],
+)
+def test_an_api_may_be_anywhere_and_its_url_may_end_in_v1(typed: str, base: str) -> None:
+    assert api_base(typed) == base
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://x\x1b", "http://x?a=b", "x"],
+)
+def test_what_is_no_url_of_an_api_is_named(typed: str) -> None:
+    with pytest.raises(BadAddress, match="http://HOST:8080"):
+        api_base(typed)
+
+
+async def test_where_the_swarm_is_silent_the_musivum_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def silent(*_: object) -> list[PeerRow]:
+        raise PeerUnreachable("nobody of the swarm answers")
+
+    async def listed(*_: object) -> list[PeerRow]:
+        return [OTHER, ROW]
+
+    monkeypatch.setattr(discovery, "ask_swarm", silent)
+    monkeypatch.setattr(discovery, "ask_peers", listed)
+    async with MemoryNetwork().host(bytes(32)) as host:
+        both = Way(bootstrap=(parse_peer(ADDR),), musivum=parse_peer(ADDR))
+        assert await list_rows(host, both) == [OTHER, ROW]
+        with pytest.raises(PeerUnreachable):
+            await list_rows(host, replace(both, musivum=None))
+        with pytest.raises(BadConfig, match="--musivum"):
+            await list_rows(host, Way())
 
 
 def test_a_malformed_address_is_named() -> None:

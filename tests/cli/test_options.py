@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tessella.cli.options import announced, sampling_of, split_addrs
-from tessella.core.errors import BadAddress, BadConfig, BadRequest
+from tessella.cli.options import sampling_of, split_addrs
+from tessella.core.errors import BadRequest
 
 
 def test_without_a_seed_every_request_has_another() -> None:
@@ -18,37 +18,6 @@ def test_without_a_seed_every_request_has_another() -> None:
 def test_a_flag_out_of_its_rule_is_named(name: str, value: float) -> None:
     with pytest.raises(BadRequest, match=name):
         sampling_of(**{name: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("public_ip", "public_port", "told"),
-    [
-        (None, None, ()),
-        ("", None, ()),  # a variable that is set to nothing says nothing
-        ("203.0.113.7", None, ("/ip4/203.0.113.7/tcp/9080",)),
-        ("203.0.113.7", 4002, ("/ip4/203.0.113.7/tcp/4002",)),
-        ("2001:db8::7", 4002, ("/ip6/2001:db8::7/tcp/4002",)),
-    ],
-)
-def test_what_a_nat_maps_is_announced(
-    public_ip: str | None, public_port: int | None, told: tuple[str, ...]
-) -> None:
-    assert announced(public_ip, public_port, ("/ip4/0.0.0.0/tcp/9080",)) == told
-
-
-@pytest.mark.parametrize(
-    ("public_ip", "public_port", "error"),
-    [
-        (None, 4002, BadConfig),
-        ("example", None, BadAddress),
-        ("203.0.113.7", 70000, BadAddress),
-    ],
-)
-def test_an_announcement_that_says_nothing_is_refused(
-    public_ip: str | None, public_port: int | None, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        announced(public_ip, public_port, ("/ip4/0.0.0.0/tcp/9080",))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tessella.cli import peers, worker
+from tessella.cli.chat_options import Asked
 from tessella.cli.options import MUSIVUM_VARIABLE
 from tessella.core.errors import BadConfig
 from tessella.core.identity import Identity
@@ -125,19 +126,19 @@ def test_without_a_mesh_the_variable_is_named(
     if environment is not None:
         monkeypatch.setenv(MUSIVUM_VARIABLE, environment)
     ended = command("tessella-worker", "--weights", str(toy), "--claim-mb=64")
-    assert (ended.status, MUSIVUM_VARIABLE in ended.err) == (1, True)
+    assert (ended.status, MUSIVUM_VARIABLE in ended.err) == (78, True)
 
 
 def test_whoever_asks_once_asks_the_first_of_several(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    found: list[str | None] = []
 
-    def way_of(musivum: str, *_: object) -> None:
-        asked.append(musivum)
+    def configured(_: object, asked: Asked) -> None:
+        found.append(asked.musivum)
         raise BadConfig("far enough")
 
-    monkeypatch.setattr(peers, "way_of", way_of)
+    monkeypatch.setattr(peers, "configured", configured)
     monkeypatch.setenv(MUSIVUM_VARIABLE, f"{FIRST}, {SECOND}")
-    assert command("tessella", "peers").status == 1
-    assert asked == [FIRST]
+    assert command("tessella", "peers").status == 78
+    assert found == [FIRST]

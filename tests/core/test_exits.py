@@ -12,6 +12,7 @@ from tessella.core.errors import TessellaError
     ("error", "code"),
     [
         (errors.BadKey("k"), 1),
+        (errors.BadConfig("c"), 78),
         (errors.PortInUse("p"), 75),
         (errors.ModelUnavailable("m"), 75),
         (errors.PeerUnreachable("p"), 75),

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessella.core.errors import BadFrame
+from tessella.core.errors import BadFrame, ModelUnavailable
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
-from tessella.core.peers import MAX_ROWS, NodeStatus, PeerRow, decode_rows, encode_rows
+from tessella.core.peers import (
+    MAX_ROWS,
+    QUEUED_SECONDS,
+    NodeStatus,
+    PeerRow,
+    choose_entry,
+    decode_rows,
+    encode_rows,
+    rank_entries,
+)
 
 ROW = PeerRow(
     peer_id=PeerId("12D3KooWx"),
@@ -91,3 +100,36 @@ def test_only_a_healthy_node_serves(status: NodeStatus) -> None:
 
 def test_a_canary_never_serves() -> None:
     assert not replace(ROW, canary=True).serves
+
+
+def entry(name: str, queue_depth: int = 0, **fields: object) -> PeerRow:
+    values = {"peer_id": PeerId(name), "layers": LayerRange(0, 10), "queue_depth": queue_depth}
+    return replace(ROW, **(values | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "away", "order"),
+    [
+        ([entry("b"), entry("a")], {}, "ab"),
+        ([entry("a", 2), entry("b", 1)], {}, "ba"),
+        ([entry("a"), entry("b")], {"a": 0.3, "b": 0.1}, "ba"),
+        ([entry("a", 1), entry("b")], {"a": 0.1, "b": 0.09 + QUEUED_SECONDS}, "ba"),
+        ([entry("a", 1), entry("b")], {"a": 0.1, "b": 0.11 + QUEUED_SECONDS}, "ab"),
+        ([entry("a"), entry("b", 9)], {"b": 0.1}, "ba"),
+        ([entry("a"), entry("b", 9)], {"a": float("inf")}, "ba"),
+        ([entry("a", addrs=()), entry("b", 9)], {}, "ba"),
+        ([entry("a", addrs=()), entry("b")], {"a": 0.1}, "ab"),
+        ([entry("a", canary=True), entry("b", status="Draining"), entry("c", 5)], {}, "c"),
+        ([entry("a", layers=LayerRange(1, 10)), entry("b")], {}, "b"),
+    ],
+)
+def test_the_near_and_idle_are_asked_first_and_those_that_cannot_be_an_entry_never(
+    rows: list[PeerRow], away: dict[PeerId, float], order: str
+) -> None:
+    assert "".join(one.peer_id for one in rank_entries(rows, away)) == order
+
+
+def test_without_an_entry_there_is_none_to_rank() -> None:
+    with pytest.raises(ModelUnavailable, match="layer 0"):
+        rank_entries([entry("a", canary=True)], {})
+    assert choose_entry([entry("a", 1), entry("b")]).peer_id == "b"

@@ -118,7 +118,7 @@ def need(terms: MemoryTerms, layers: LayerRange) -> int:
 
 def missing(terms: MemoryTerms, nodes: Iterable[Holding]) -> set[int]:
     """The layers that nobody has promised to hold."""
-    promised = (one.layers for one in nodes if one.status is not NodeStatus.OFFLINE)
+    promised = (one.layers for one in nodes if one.status.holds)
     return set(terms.whole) - {layer for layers in promised for layer in layers}
 
 
@@ -292,10 +292,11 @@ def test_a_claim_that_no_open_layer_fits_is_told_how_many_mb_would() -> None:
     [
         (NodeStatus.PENDING_LOAD, (4, 8)),
         (NodeStatus.DRAINING, (4, 8)),
+        (NodeStatus.PAUSED, (0, 2)),
         (NodeStatus.OFFLINE, (0, 2)),
     ],
 )
-def test_what_is_loading_is_reserved_and_what_is_offline_is_not(
+def test_what_is_loading_is_reserved_and_what_is_paused_or_offline_is_not(
     status: NodeStatus, expected: tuple[int, int]
 ) -> None:
     assert place(PLAIN, held((0, 4), status=status), 400) == LayerRange(*expected)

@@ -192,20 +192,22 @@ def ignores_claims(terms: MemoryTerms, held: Sequence[Holding]) -> Move | None:
 
 def takes_the_last_gap(terms: MemoryTerms, held: Sequence[Holding]) -> Move | None:
     """The mutant: the first gaps are taken for promised."""
-    gaps = holes((one.layers for one in held if one.status is not NodeStatus.OFFLINE), terms.layers)
-    promised = [Holding(PeerId("?"), gap, NodeStatus.PAUSED) for gap in gaps[:-1]]
+    gaps = holes((one.layers for one in held if one.status.holds), terms.layers)
+    promised = [Holding(PeerId("?"), gap, NodeStatus.DRAINING) for gap in gaps[:-1]]
     return next_move(terms, [*held, *promised])
 
 
 OTHERS = tuple(NodeStatus)
-PENDING, SATURATED, PAUSED = NodeStatus.PENDING_LOAD, NodeStatus.SATURATED, NodeStatus.PAUSED
+PENDING, SATURATED, DRAINING = NodeStatus.PENDING_LOAD, NodeStatus.SATURATED, NodeStatus.DRAINING
 # With each mutant the statuses that a mesh needs for it to be seen soon.
 MUTANTS = [
     pytest.param(opens_gaps, OTHERS, id="opens gaps"),
     pytest.param(moves_for_any_gain, (), id="moves for any gain"),
     pytest.param(saying(PENDING, NodeStatus.HEALTHY), (PENDING,), id="moves beside a load"),
     pytest.param(saying(SATURATED, NodeStatus.HEALTHY), (SATURATED,) * 6, id="trusts the full"),
-    pytest.param(saying(PAUSED, NodeStatus.OFFLINE), (PAUSED,) * 6, id="fills what is promised"),
+    pytest.param(
+        saying(DRAINING, NodeStatus.OFFLINE), (DRAINING,) * 6, id="fills what is promised"
+    ),
     pytest.param(ignores_claims, (), id="ignores claims"),
     pytest.param(takes_the_last_gap, (), id="takes the last gap"),
     pytest.param(lambda _terms, _held: None, (), id="never moves"),

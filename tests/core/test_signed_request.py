@@ -15,10 +15,16 @@ from tessella.core.ids import PeerId
 from tessella.core.signed_request import (
     HEADERS,
     PURPOSE_HTTP,
+    SIGNATURE,
+    Head,
     Proof,
     Request,
+    answer_text,
+    check_answer,
+    digest_of,
     query_of,
     read_proof,
+    sign_answer,
     sign_request,
     signed_text,
 )
@@ -56,6 +62,7 @@ def test_the_headers_to_the_byte() -> None:
         "tessella-peer": "12D3KooWMbbPVGsZYh3ChQjue712NHHGNybRRXwnuSpezYjGbCDS",
         "tessella-created": "1800000000.500",
         "tessella-nonce": "000102030405060708090a0b0c0d0e0f",
+        "tessella-digest": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
         "tessella-signature": "edd7a93b5b319834d9a23b53745d4d77fa9dc08bee4efb278b38f98abea62725"
         "34a8ee506d6dd770f049bf141300cceb76c76426b36c433928f3206572fa7b03",
     }
@@ -103,10 +110,52 @@ def test_a_request_that_was_changed_on_the_way_is_not_the_signed_one(
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_of_another_call_is_not_that_of_this_one(header: str) -> None:
     headers = golden_headers()
-    other = sign_request(replace(REQUEST, path="/ready"), CALLED, NOW + 1, bytes(16))
+    other = sign_request(replace(REQUEST, path="/ready", body=b"[]"), CALLED, NOW + 1, bytes(16))
     mixed = {**headers, header: other[header]}
     with pytest.raises(BadSignature):
-        verify(REQUEST, mixed, read_proof(mixed))
+        verify_head(REQUEST, mixed)
+
+
+def verify_head(request: Request, headers: dict[str, str]) -> None:
+    """As whoever has not read the body yet."""
+    proof = read_proof(headers)
+    head = Head(request.method, request.path, request.query, proof.digest, request.audience)
+    text = signed_text(head, proof.peer_id, headers["tessella-created"], proof.nonce.hex())
+    check_signature(proof.peer_id, PURPOSE_HTTP, text, proof.signature)
+
+
+def test_a_call_is_checked_before_its_body_is_there_and_then_the_body() -> None:
+    headers = golden_headers()
+    verify_head(REQUEST, headers)
+    assert read_proof(headers).digest == digest_of(REQUEST.body) != digest_of(b"{ }")
+
+
+def test_an_answer_is_that_peers_to_that_call_of_that_caller() -> None:
+    text = answer_text(CALLER.peer_id, NONCE, "finish", b"said")
+    signed = sign_answer(CALLED, text)
+    check_answer(CALLED.peer_id, text, signed)
+    changes = [
+        answer_text(CALLED.peer_id, NONCE, "finish", b"said"),
+        answer_text(CALLER.peer_id, bytes(16), "finish", b"said"),
+        answer_text(CALLER.peer_id, NONCE, "", b"said"),
+        answer_text(CALLER.peer_id, NONCE, "finish", b"other"),
+    ]
+    for other in changes:
+        with pytest.raises(BadSignature):
+            check_answer(CALLED.peer_id, other, signed)
+    for signer, headers in (
+        (CALLER.peer_id, signed),
+        (CALLED.peer_id, {}),
+        (CALLED.peer_id, {"tessella-signature": "zz" * 64}),
+    ):
+        with pytest.raises(BadSignature):
+            check_answer(signer, text, headers)
+
+
+def test_a_call_is_no_answer() -> None:
+    text = answer_text(CALLER.peer_id, NONCE, "", b"said")
+    with pytest.raises(BadSignature):
+        check_answer(CALLED.peer_id, text, {SIGNATURE: CALLED.sign(PURPOSE_HTTP, text).hex()})
 
 
 PLAIN = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -203,6 +252,9 @@ def test_headers_come_back_as_they_were_meant(now: float, nonce: bytes) -> None:
         ("tessella-nonce", "0" * 17),
         ("tessella-nonce", "AB" * 8),
         ("tessella-nonce", "0x" * 8),
+        ("tessella-digest", "00" * 31),
+        ("tessella-digest", "00" * 33),
+        ("tessella-digest", "AB" * 32),
         ("tessella-signature", "00" * 63),
         ("tessella-signature", "00" * 65),
         ("tessella-signature", "zz" * 64),

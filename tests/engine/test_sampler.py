@@ -12,7 +12,7 @@ from transformers import RepetitionPenaltyLogitsProcessor
 
 from tessella.core.errors import BadRequest, NotFinite
 from tessella.core.sampling import Sampling
-from tessella.engine.sampler import DEPTHS, Choice, choose, uniform
+from tessella.engine.sampler import DEPTHS, Choice, check_bias, choose, uniform
 
 # exp(log p) of these is a distribution, so that probabilities can be read off.
 PROBABILITIES = [0.05, 0.4, 0.1, 0.25, 0.2]
@@ -26,6 +26,7 @@ def pick(
     answer: tuple[int, ...] = (),
     eos_ids: frozenset[int] = frozenset(),
     position: int = 0,
+    allowed: torch.Tensor | None = None,
     **sampling: Any,
 ) -> Choice:
     return choose(
@@ -35,6 +36,7 @@ def pick(
         sampling=Sampling(**sampling),
         eos_ids=eos_ids,
         position=position,
+        allowed=allowed,
     )
 
 
@@ -207,3 +209,122 @@ def test_an_id_outside_the_vocabulary_is_named(token: int) -> None:
         pick(prompt=(token,), repetition_penalty=1.1)
     with pytest.raises(BadRequest, match=f"token id {token} "):
         pick(answer=(token,), presence_penalty=1.0)
+
+
+def only(*ids: int) -> torch.Tensor:
+    return torch.tensor([at in ids for at in range(len(PROBABILITIES))])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "best"),
+    [
+        ({"logit_bias": ((0, 3.0),)}, 0),
+        ({"logit_bias": ((1, -100.0),)}, 3),
+        ({"logit_bias": ((1, -1.0), (3, -1.0))}, 4),
+        ({"logit_bias": ((1, 0.0),)}, 1),
+    ],
+)
+def test_a_bias_is_added_to_what_the_model_gives(sampling: dict[str, Any], best: int) -> None:
+    choice = pick(logprobs=1, **sampling)
+    assert choice.id == best
+    # What is told stays the model's own.
+    assert choice.logprob == pytest.approx(math.log(PROBABILITIES[best]))
+    assert [token for token, _ in choice.top] == [1]
+    assert choice.top[0][1] == pytest.approx(math.log(0.4))
+    assert pick().id == 1
+
+
+def test_a_bias_comes_before_the_penalties() -> None:
+    asked: dict[str, Any] = {"prompt": (0,), "repetition_penalty": 1.5}
+    # (1 - 2) x 1.5 is below -1.4, and 1 / 1.5 - 2 is above.
+    assert pick(torch.tensor([1.0, -1.4]), logit_bias=((0, -2.0),), **asked).id == 1
+    # (1 + 1) / 1.5 is below 1.5, and 1 / 1.5 + 1 is above.
+    assert pick(torch.tensor([1.0, 1.5]), logit_bias=((0, 1.0),), **asked).id == 1
+
+
+def test_a_bias_moves_the_odds() -> None:
+    counts = drawn(1000, logit_bias=((0, math.log(8.0)),))
+    assert counts[0] / 1000 == pytest.approx(0.4 / 1.35, abs=0.05)
+
+
+def test_a_bias_outside_the_vocabulary_is_named() -> None:
+    sampling = Sampling(logit_bias=((4, 1.0), (5, 1.0)))
+    check_bias(sampling, 6)
+    with pytest.raises(BadRequest, match="logit_bias names 5, the vocabulary has 5 ids"):
+        check_bias(sampling, 5)
+    with pytest.raises(BadRequest, match="logit_bias names 5,"):
+        pick(logit_bias=((5, 1.0),))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 1.0},
+        {"temperature": 2.0, "top_k": 3},
+        {"temperature": 1.0, "top_p": 0.99},
+        {"temperature": 1.0, "min_p": 0.01},
+        {"temperature": 1e-300},
+        {"temperature": 1.0, "logit_bias": ((1, 100.0),), "presence_penalty": 2.0},
+    ],
+)
+@pytest.mark.parametrize("ids", [(0,), (0, 2), (2, 4), (0, 1, 2, 3, 4)])
+def test_what_is_not_allowed_never_comes(ids: tuple[int, ...], sampling: dict[str, Any]) -> None:
+    found = {
+        pick(position=at, allowed=only(*ids), answer=(1,), seed=3, **sampling).id
+        for at in range(80)
+    }
+    assert found <= set(ids)
+    if sampling.get("temperature") == 1.0 and "logit_bias" not in sampling:
+        assert found == set(ids)
+
+
+def test_what_is_left_keeps_its_odds() -> None:
+    counts = Counter(
+        pick(allowed=only(1, 3), position=at, temperature=1.0, seed=7).id for at in range(1000)
+    )
+    assert counts[1] / 1000 == pytest.approx(0.4 / 0.65, abs=0.05)
+
+
+def test_the_far_end_of_a_draw_is_one_that_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tessella.engine.sampler.uniform", lambda *_: 1.0)
+    assert pick(allowed=only(0, 2), temperature=1.0).id == 2
+
+
+def test_a_request_that_leaves_nothing_is_told() -> None:
+    with pytest.raises(BadRequest, match="rules all of them out"):
+        pick(allowed=only())
+    with pytest.raises(BadRequest, match="rules all of them out"):
+        pick(allowed=only(1), eos_ids=frozenset({1}), ignore_eos=True, temperature=1.0)
+
+
+def test_an_end_that_is_asked_for_is_one_even_where_the_models_are_ignored() -> None:
+    ends = frozenset({1, 3})
+    assert pick(eos_ids=ends, ignore_eos=True).id == 4
+    assert pick(eos_ids=ends, ignore_eos=True, stop_ids=(3,)).id == 3
+
+
+@pytest.mark.parametrize("penalty", [1e-9, 0.5, 2.0])
+def test_penalties_make_no_number_infinite(penalty: float) -> None:
+    logits = torch.tensor([3e38, -3e38, 2.9e38, 0.0])
+    choice = pick(logits, prompt=(0, 1), repetition_penalty=penalty, temperature=1.0)
+    assert choice.id == (0 if penalty < 1 else 2)
+
+
+@settings(deadline=None)
+@given(
+    values=st.lists(st.floats(-1e30, 1e30), min_size=2, max_size=12),
+    ids=st.sets(st.integers(0, 11), min_size=1),
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    bias=st.floats(-100, 100),
+    seed=st.integers(0, 2**32),
+)
+def test_a_choice_is_always_one_that_may_come(
+    values: list[float], ids: set[int], temperature: float, bias: float, seed: int
+) -> None:
+    few = {one % len(values) for one in ids}
+    allowed = torch.tensor([at in few for at in range(len(values))])
+    asked: dict[str, Any] = {"temperature": temperature, "logit_bias": ((0, bias),), "seed": seed}
+    choice = pick(torch.tensor(values), allowed=allowed, top_p=0.9, **asked)
+    assert choice.id in few
+    assert choice == pick(torch.tensor(values), allowed=allowed, top_p=0.9, **asked)

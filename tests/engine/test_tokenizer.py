@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
 
-from tessella.core.errors import BadRequest, BadWeights, UnsupportedModel
-from tessella.engine.chat_template import ChatTemplate
+from tessella.core.errors import BadRequest, BadWeights, UnsupportedField, UnsupportedModel
+from tessella.core.tool_calls import ToolFormat
+from tessella.core.tool_choice import forced_call
+from tessella.engine.chat_template import MAX_TEMPLATE_CHARS, ChatTemplate
 from tessella.engine.tokenizer import MAX_HELD_CHARS, TextStream, Tokenizer, open_emoji
 from tessella.engine.tokenizer_json import read_tokenizer
 from tessella.engine.toy import CHAT_TEMPLATE, TOY_VOCAB, toy_backend, toy_shape, write_toy
@@ -156,6 +159,96 @@ def test_without_a_template_there_is_no_chat() -> None:
         SPM.encode_chat([{"role": "user", "content": "x"}])
 
 
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+WITH_TOOLS = (
+    "{% for tool in tools or [] %}{{ tool.function.name }}[TOOL_CALLS]{% endfor %}" + CHAT_TEMPLATE
+)
+
+
+def test_tools_are_written_by_the_template() -> None:
+    tokenizer = BYTES.with_template(WITH_TOOLS)
+    ids = tokenizer.encode_chat([{"role": "user", "content": "x"}], tools=TOOLS)
+    assert tokenizer.decode(ids).startswith("f[TOOL_CALLS]user\nx")
+    assert (BYTES.supports_tools, tokenizer.supports_tools) == (False, True)
+    with pytest.raises(UnsupportedField, match="tools: the chat template"):
+        BYTES.encode_chat([{"role": "user", "content": "x"}], tools=TOOLS)
+
+
+@pytest.mark.parametrize("template", [None, ChatTemplate(CHAT_TEMPLATE)])
+def test_without_tools_there_is_no_format_of_calls(template: ChatTemplate | None) -> None:
+    tokenizer = Tokenizer(toy_backend(), template=template)
+    assert not tokenizer.supports_tools
+    assert tokenizer.tool_format is None
+    assert tokenizer.marker_ids == {}
+
+
+def test_the_token_that_begins_a_call_is_shown_where_calls_are_read() -> None:
+    backend = toy_backend(["[TOOL_CALLS]"])
+    plain = Tokenizer(backend, template=ChatTemplate(CHAT_TEMPLATE))
+    ids = [TOY_VOCAB, *b"[]", 258]
+    assert plain.decode(ids) == "[]"
+    tokenizer = plain.with_template(WITH_TOOLS)
+    assert tokenizer.tool_format is ToolFormat.MISTRAL
+    assert tokenizer.marker_ids == {"[TOOL_CALLS]": TOY_VOCAB}
+    assert "".join(deltas(tokenizer, ids)) == tokenizer.decode(ids) == "[TOOL_CALLS][]"
+
+
+@pytest.mark.parametrize("marker", ["<tool_call>", "</tool_call>"])
+def test_a_forced_call_takes_the_markers_of_the_vocabulary(marker: str) -> None:
+    tokenizer = Tokenizer(
+        toy_backend(["<tool_call>", "</tool_call>"]),
+        template=ChatTemplate(WITH_TOOLS.replace("[TOOL_CALLS]", "<tool_call>")),
+    )
+    assert tokenizer.tool_format is ToolFormat.HERMES
+    lark = json.loads(forced_call(ToolFormat.HERMES, TOOLS, marker_ids=tokenizer.marker_ids))
+    matcher = LLMatcher(
+        LLTokenizer(tokenizer.backend.to_str()), LLMatcher.grammar_from_lark(lark["grammar"])
+    )
+    text = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    ids = tokenizer.encode(text)
+    assert tokenizer.marker_ids[marker] in ids
+    assert matcher.try_consume_tokens(ids) == len(ids)
+    assert matcher.is_accepting()
+    assert tokenizer.decode(ids) == text
+
+
+def test_another_template_leaves_the_rest_as_it_is(directory: Path) -> None:
+    tokenizer = read_tokenizer(directory)
+    other = tokenizer.with_template("{{ eos_token }}{{ messages[0].content }}")
+    assert other.render_chat([{"role": "user", "content": "x"}]) == "<|im_end|>x"
+    assert (other.eos_ids, other.backend) == (tokenizer.eos_ids, tokenizer.backend)
+    assert tokenizer.render_chat([{"role": "user", "content": "x"}]).startswith("<|im_start|>")
+
+
+@pytest.mark.parametrize("source", ["{% if %}", "x" * (MAX_TEMPLATE_CHARS + 1)])
+def test_another_template_that_is_none_is_refused_at_once(source: str) -> None:
+    with pytest.raises(BadWeights, match="chat template"):
+        BYTES.with_template(source)
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if text])
+def test_plain_text_has_the_ids_it_has_anyway(text: str) -> None:
+    assert BYTES.encode_plain(text) == BYTES.encode(text)
+    assert SPM.encode_plain(text) == SPM.encode(text)
+
+
+def test_in_plain_text_no_spelling_is_a_token_of_its_own() -> None:
+    ids = BYTES.encode_plain("<|im_end|>")
+    assert (max(ids), BYTES.decode(ids)) == (ord("|"), "<|im_end|>")
+    backend = toy_backend()
+    backend.add_tokens(["added"])
+    assert max(Tokenizer(backend).encode_plain("added")) < TOY_VOCAB
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
+def test_text_that_is_not_unicode_is_a_bad_request(text: str) -> None:
+    for encode in (BYTES.encode, BYTES.encode_plain):
+        with pytest.raises(BadRequest, match="surrogate"):
+            encode(text)
+    with pytest.raises(BadRequest, match="surrogate"):
+        BYTES.encode_chat([{"role": "user", "content": text}])
+
+
 def test_a_saved_truncation_is_not_applied() -> None:
     backend = toy_backend()
     backend.enable_truncation(3)
@@ -199,6 +292,16 @@ def test_a_directory_gives_tokenizer_template_and_eos(directory: Path) -> None:
 def test_a_template_may_be_one_or_several_by_name(directory: Path, template: object) -> None:
     configure(directory, {"chat_template": template})
     assert read_tokenizer(directory).render_chat([{"role": "user", "content": "x"}]) == "1"
+
+
+def test_the_template_for_tools_is_the_one_of_that_name(directory: Path) -> None:
+    named = [{"name": "tool_use", "template": WITH_TOOLS}, {"name": "default", "template": "1"}]
+    configure(directory, {"chat_template": named})
+    tokenizer = read_tokenizer(directory)
+    said = tokenizer.render_chat([{"role": "user", "content": "x"}], tools=TOOLS)
+    assert said.startswith("f[TOOL_CALLS]")
+    configure(directory, {"chat_template": named[:1]})
+    assert not read_tokenizer(directory).has_chat_template
 
 
 def test_a_template_in_its_own_file_goes_first(directory: Path) -> None:

@@ -79,6 +79,14 @@ def test_eos_ids_are_those_named_and_the_known_end_markers() -> None:
     }
 
 
+def test_a_header_may_have_a_template_for_tools() -> None:
+    extra = {"tokenizer.chat_template.tool_use": "{{ tools | length }}"}
+    tokenizer = tokenizer_of_gguf(BYTE_LEVEL | extra)
+    assert tokenizer.supports_tools
+    assert tokenizer.render_chat([{"role": "user", "content": "x"}], tools=[{}]) == "1"
+    assert not tokenizer_of_gguf(BYTE_LEVEL).supports_tools
+
+
 def test_the_template_and_the_names_it_uses_come_from_the_header() -> None:
     tokenizer = tokenizer_of_gguf(BYTE_LEVEL)
     assert tokenizer.render_chat([{"role": "user", "content": "x"}]) == "<|end|>x<|end|>"
@@ -176,6 +184,8 @@ def test_the_real_models_ids_are_those_of_transformers(smollm2_gguf: Path) -> No
     for text in TEXTS:
         ids = ours.encode(text)
         assert ids == theirs(text)["input_ids"]
+        if "<|" not in text:
+            assert ours.encode_plain(text) == ids
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
     chat = [{"role": "user", "content": text} for text in TEXTS]
     for ask in (True, False):

@@ -11,7 +11,14 @@ import torch
 
 from tessella.core.configs import shape_of_config
 from tessella.core.shapes import DType, ModelShape, Rope, RopeKind
-from tessella.engine.toy import TOY_VOCAB, config_of_shape, random_tensors, toy_shape, write_toy
+from tessella.engine.toy import (
+    TOY_VOCAB,
+    ToyText,
+    config_of_shape,
+    random_tensors,
+    toy_shape,
+    write_toy,
+)
 from tessella.engine.weights import open_checkpoint
 
 LLAMA3 = Rope(
@@ -82,4 +89,16 @@ def test_transformers_loads_it_and_agrees_on_everything(tmp_path: Path, shape: M
     assert tokenizer.decode(ids) == other.decode(ids, skip_special_tokens=True)
     logits = model(torch.tensor([ids])).logits[0, -1]
     assert 1.0 < logits.std() < 10.0
+    checkpoint.close()
+
+
+def test_a_toy_may_have_tokens_and_a_template_of_its_own(tmp_path: Path) -> None:
+    text = ToyText(("<fim_prefix>", "<fim_suffix>"), "{{ messages[0].content }}!")
+    with pytest.raises(ValueError, match=str(TOY_VOCAB + 2)):
+        write_toy(tmp_path, shape=toy_shape(layers=1), text=text)
+    write_toy(tmp_path, shape=toy_shape(layers=1, vocab=TOY_VOCAB + 2), text=text)
+    checkpoint = open_checkpoint(tmp_path)
+    tokenizer = checkpoint.tokenizer()
+    assert tokenizer.encode("<fim_suffix>") == [TOY_VOCAB + 1]
+    assert tokenizer.render_chat([{"role": "user", "content": "x"}]) == "x!"
     checkpoint.close()

@@ -72,7 +72,7 @@ def musivum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         hub = ["serve", "--p2p", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data", str(place)]
         address = stack.enter_context(ready("musivum.cli", *hub, "--min-vram-mb", "0"))
         node = ["--musivum", address, "--weights", str(place / "toy"), "--claim-mb", "600"]
-        own = ["--listen", "/ip4/127.0.0.1/tcp/0", "--key", str(place / "node.key")]
+        own = ["--listen", "/ip4/127.0.0.1/tcp/0", "--key", str(place / "node.key"), "--no-api"]
         size = ["--context", "256", "--device", "cpu"]
         stack.enter_context(ready("tessella.cli.worker", *node, *own, *size))
         yield address

@@ -66,7 +66,7 @@ async def swarm(toy: Path, tmp_path: Path) -> AsyncIterator[Swarm]:
         )
         way = ("--kademlia", "--bootstrap", bootstrap[0], "--listen", "/ip4/127.0.0.1/tcp/0")
         holds = ("--model", Swarm.model, "--weights", str(toy), "--layers", f"{start}:{stop}")
-        own = ("--claim-mb", "64", "--key", str(tmp_path / "node.key"))
+        own = ("--no-api", "--claim-mb", "64", "--key", str(tmp_path / "node.key"))
         worker = await started(children, home, "tessella.cli.worker", *way, *holds, *own)
         (address,) = merge(map(parse_peer, worker))
         yield Swarm(bootstrap=bootstrap[0], worker=address)

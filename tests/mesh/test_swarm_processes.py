@@ -48,7 +48,7 @@ class Swarm:
             "--kademlia",
             *found,
             *("--layers", layers, "--listen", listen, "--key", f"{home}/node.key", "--json"),
-            *("--model", "toy", "--weights", str(self._toy), "--claim-mb", "64"),
+            *("--model", "toy", "--weights", str(self._toy), "--claim-mb", "64", "--no-api"),
             *("--context", "128", "--device", "cpu"),
         )
 

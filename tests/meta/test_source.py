@@ -21,6 +21,7 @@ MIRRORED = {
     "engine": "tessella/engine",
     "musivum": "musivum",
     "routes": "musivum/routes",
+    "settings": "tessella/settings",
     "store": "musivum/store",
     "web": "tessella/web",
 }
@@ -34,6 +35,7 @@ DIRECTORIES = {
     "meta",
     "musivum",
     "p2p",
+    "settings",
     "web",
     "worker",
 }

@@ -12,8 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.assigning import ANSWER_TIMEOUT, CONNECT_TIMEOUT, HTTP_PATH, Assigner, Http
+from musivum.assigning import ANSWER_TIMEOUT, CONNECT_TIMEOUT, HTTP_PATH, Assigner
 from musivum.config import MusivumConfig
+from musivum.node_calls import Http
 from musivum.registration import read_registration
 from musivum.roster import Roster
 from musivum.testing import HOUSE, Caller, a_registration, calling, clock, running
@@ -189,14 +190,13 @@ async def says_nothing(stream: FrameStream) -> None:
     await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("way", ["unreachable", "dial", "answer"])
+@pytest.mark.parametrize("way", ["no address", "unreachable", "dial", "answer"])
 async def test_where_libp2p_does_not_lead_to_a_node_http_does(
     way: str, autojump_clock: MockClock
 ) -> None:
     async with a_bench() as bench:
-        bench.list_node(
-            api_url=URL + "/", addrs=("/ip4/10.9.9.9/tcp/1",) if way == "unreachable" else None
-        )
+        where = {"no address": (), "unreachable": ("/ip4/10.9.9.9/tcp/1",)}.get(way)
+        bench.list_node(api_url=URL + "/", addrs=where)
         if way == "dial":
             bench.net.silence(OURS.peer_id, NODE.peer_id)
         if way == "answer":

@@ -54,11 +54,12 @@ def seen_as(node: Node) -> tuple[str, str, str, bool]:
 @pytest.mark.parametrize(
     ("before", "call", "status", "is_ready"),
     [
-        # Before `ready` a word changes nothing.
+        # Before `ready` a word changes nothing, but for a pause: nothing is loaded then.
         *[
             pytest.param(LOADING, announce(word), "PendingLoad", False, id=f"loading says {word}")
-            for word in ("PendingLoad", "Healthy", "Saturated", "Paused", "Draining")
+            for word in ("PendingLoad", "Healthy", "Saturated", "Draining")
         ],
+        pytest.param(LOADING, announce("Paused"), "Paused", False, id="paused while it loads"),
         pytest.param(LOADING, ready(OLD), "Healthy", True, id="loading is ready"),
         pytest.param(HALF, ready(OLD), "Healthy", True, id="half loaded is ready"),
         # After it the node says how it is.

@@ -13,7 +13,6 @@ from musivum.registration import (
     MAX_CLAIM_MB,
     MAX_SLOTS,
     Wish,
-    check_api_url,
     read_registration,
 )
 from musivum.testing import HOUSE, SMALL, a_registration
@@ -103,20 +102,26 @@ def test_private_addresses_are_listed_where_the_mesh_allows_them(
             read_registration(asked, house)
 
 
+URL = "https://pod-8080.proxy.example.net"
+GLOBAL, INSIDE = "/ip4/8.8.8.8/tcp/1", "/ip4/172.17.0.2/tcp/1"
+
+
 @pytest.mark.parametrize(
-    ("url", "listed"),
-    [
-        ("", True),
-        ("http://10.0.0.9:8080", True),
-        ("https://10.0.0.9", True),
-        ("http://10.0.0.8:8080", False),
-        ("https://victim.example", False),
-    ],
+    ("addrs", "kept"),
+    [((), ()), ((INSIDE,), ()), ((INSIDE, GLOBAL), (GLOBAL,)), ((GLOBAL,), (GLOBAL,))],
 )
-def test_no_node_names_a_machine_that_is_not_shown_to_be_its_own(url: str, listed: bool) -> None:
-    wish = read(replace(a_registration(), api_url=url))
-    if listed:
-        check_api_url(wish)
-    else:
-        with pytest.raises(BadAddress, match=r"none of the addresses.*10\.0\.0\.9"):
-            check_api_url(wish)
+def test_beside_a_url_what_leads_nowhere_from_here_is_left_out(
+    addrs: tuple[str, ...], kept: tuple[str, ...]
+) -> None:
+    house = replace(HOUSE, allow_private=False)
+    asked = replace(a_registration(), addrs=addrs, api_url=URL)
+    assert read_registration(asked, house).addrs == kept
+    if kept != addrs or not addrs:
+        with pytest.raises(BadAddress):
+            read_registration(replace(asked, api_url=""), house)
+
+
+@pytest.mark.parametrize("addr", ["nowhere", "/ip4/10.0.0.1/udp/1", "/dns4/a\x1b[2J/tcp/1"])
+def test_what_is_no_address_is_refused_beside_a_url_too(addr: str) -> None:
+    with pytest.raises(BadAddress, match=r"nowhere|udp|printed"):
+        read(replace(a_registration(), addrs=(addr,), api_url=URL))

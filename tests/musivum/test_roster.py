@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import IPv4Network
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from musivum.node import Node
 from musivum.registration import Wish, read_registration
 from musivum.roster import Forgotten, Roster, WentOffline
 from musivum.testing import HOUSE, a_registration
+from tessella.core.addresses import read_ip
 from tessella.core.errors import (
     BadFrame,
     ClaimTooSmall,
@@ -34,8 +37,8 @@ WISH = read_registration(a_registration(), HOUSE)
 BEAT = Announce("Healthy", 0, 0.0)
 
 
-def roster(**changes: float) -> Roster:
-    return Roster(replace(MusivumConfig(min_vram_mb=0), **changes))  # type: ignore[arg-type]
+def roster(**changes: Any) -> Roster:
+    return Roster(replace(MusivumConfig(min_vram_mb=0), **changes))
 
 
 def joined(state: Roster, *peers: PeerId, wish: Wish = WISH, now: float = 0.0) -> list[str]:
@@ -193,6 +196,62 @@ def test_a_full_list_makes_room_only_of_nodes_that_are_offline() -> None:
     assert statuses(state) == {A: "Offline", C: "PendingLoad"}
 
 
+def there(*ips: str) -> Wish:
+    """The wish of a node whose key answered there."""
+    return replace(WISH, ips=tuple(map(read_ip, ips)))
+
+
+def test_a_network_has_so_many_places_and_others_have_theirs() -> None:
+    state = roster(max_nodes_per_network=2)
+    for peer, ip in ((A, "8.8.8.1"), (B, "8.8.8.2"), (C, "8.8.4.1")):
+        joined(state, peer, wish=there(ip))
+    with pytest.raises(TooManySessions, match=r"2 nodes of 8\.8\.8\.0/24 are listed, and 2 may be"):
+        joined(state, D, wish=there("8.8.4.9", "8.8.8.200"))
+    assert list(statuses(state)) == [A, B, C]
+    joined(state, B, wish=there("8.8.8.3"))
+    state.leave(A)
+    joined(state, D, wish=there("8.8.8.200"))
+
+
+def test_a_network_makes_room_only_of_its_own_that_are_offline() -> None:
+    state = roster(max_nodes_per_network=1)
+    joined(state, A, wish=there("2606:4700::1"))
+    joined(state, B, wish=there("8.8.8.1"))
+    state.lost(B, 1.0)
+    with pytest.raises(TooManySessions, match="2606:4700::/48"):
+        joined(state, C, wish=there("2606:4700:0:ff::1"))
+    state.lost(A, 2.0)
+    joined(state, C, wish=there("2606:4700:0:ff::1"))
+    assert list(statuses(state)) == [B, C]
+    assert state.expire(2.0, ()) == [Forgotten(A)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ip"),
+    [
+        ({}, "127.0.0.1"),
+        ({"exempt": (IPv4Network("8.8.8.0/24"),)}, "8.8.8.8"),
+        ({"allow_private_addrs": True}, "10.0.0.1"),
+        ({"allow_private_addrs": (IPv4Network("10.1.0.0/16"),)}, "10.1.0.1"),
+        ({"max_nodes_per_network": 0}, "8.8.8.8"),
+    ],
+)
+def test_where_a_network_does_not_count_it_holds_any_number(
+    changes: dict[str, Any], ip: str
+) -> None:
+    state = roster(**{"max_nodes_per_network": 1, **changes})
+    joined(state, A, B, C, D, wish=there(ip))
+    assert len(state) == 4
+
+
+def test_a_restored_node_counts_where_it_was() -> None:
+    state, again = roster(max_nodes_per_network=1), roster(max_nodes_per_network=1)
+    joined(state, A, wish=there("8.8.8.1"))
+    again.restore(state.nodes(), 0.0)
+    with pytest.raises(TooManySessions):
+        joined(again, B, wish=there("8.8.8.2"))
+
+
 def test_measured_speed_decides_who_is_strengthened() -> None:
     state = roster()
     joined(state, A, B, C)
@@ -302,7 +361,12 @@ def test_who_made_room_is_told_once_and_not_if_it_is_back() -> None:
 
 # What anybody may call, in any order: each takes a roster, a peer, a range and the time.
 Step = Callable[[Roster, PeerId, LayerRange, float], object]
-MODELS = [WISH, replace(WISH, model=ModelId("else")), replace(WISH, contract="other")]
+# Two of them from one network, that has place for two.
+MODELS = [
+    there("8.8.8.1"),
+    replace(there("8.8.8.2", "8.8.4.4"), model=ModelId("else"), addrs=(), api_url="https://x"),
+    replace(WISH, contract="other"),
+]
 WORDS = ["PendingLoad", "Healthy", "Saturated", "Paused", "Draining", "Offline"]
 
 
@@ -348,6 +412,7 @@ def check_state(state: Roster, ready: set[PeerId]) -> None:
     """What holds after every call, whoever made it."""
     nodes = state.nodes()
     assert len(state) == len(nodes) <= 3
+    assert sum(bool(node.wish.ips) for node in nodes) <= 2
     by_model = [node for model in state.models() for node in state.nodes(model)]
     assert sorted(by_model, key=lambda node: node.peer_id) == nodes
     for group in state.groups():
@@ -368,7 +433,7 @@ def peer_of(node: Node) -> PeerId:
 def test_whatever_is_called_the_list_stays_true(
     calls: list[tuple[str, PeerId, LayerRange, float]],
 ) -> None:
-    state, now = roster(max_nodes=3), 0.0
+    state, now = roster(max_nodes=3, max_nodes_per_network=2), 0.0
     ready: set[PeerId] = set()
     for name, peer, layers, later in calls:
         now += later

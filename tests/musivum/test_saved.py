@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -23,7 +24,10 @@ from tessella.core.peers import NodeStatus
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import DType
 
-WISH = read_registration(replace(a_registration(), api_url="http://10.0.0.9:8000"), HOUSE)
+WISH = replace(
+    read_registration(replace(a_registration(), api_url="http://10.0.0.9:8000"), HOUSE),
+    ips=(ip_address("10.0.0.9"),),
+)
 
 
 class Stopped(Clocks):
@@ -57,6 +61,14 @@ def test_a_wish_for_a_range_is_not_kept_since_it_was_granted() -> None:
     wish = replace(WISH, wanted=LayerRange(0, 4))
     node = joined(PeerId("a"), wish, LayerRange(0, 4), 0.0)
     assert restored(saved_node(node, CLOCKS)).wish == replace(wish, wanted=None)
+
+
+def test_a_node_that_only_its_url_leads_to_comes_back_too() -> None:
+    wish = replace(WISH, addrs=(), ips=())
+    node = joined(PeerId("a"), wish, LayerRange(0, 4), 0.0)
+    again = restored(saved_node(node, CLOCKS))
+    assert (again.row.addrs, again.row.api_url) == ((), "http://10.0.0.9:8000")
+    assert again.wish == wish
 
 
 async def test_the_times_of_a_node_are_kept_as_everybody_counts_them() -> None:

@@ -17,6 +17,7 @@ from musivum.cli.pages import example, keys
 from musivum.config import MusivumConfig
 from musivum.settings import (
     FLAGS,
+    KEYS,
     TOKEN_VARIABLE,
     admin_token,
     find_token,
@@ -25,12 +26,10 @@ from musivum.settings import (
     read_settings,
     variable_of,
 )
-from musivum.settings.kinds import plain
-from musivum.settings.masking import masked
-from musivum.settings.sources import KINDS
 from tessella.core.addresses import parse_peer
 from tessella.core.errors import BadAddress, BadConfig, BadKey
 from tessella.core.identity import Identity
+from tessella.settings.kinds import plain
 
 PEER = Identity(b"p" * 32).peer_id
 ADDR = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}"
@@ -65,6 +64,7 @@ EVERY: dict[str, tuple[str, str, object]] = {
     "heal_seconds": ("0.0", "0", 0.0),
     "forget_seconds": ("1", "1", 1.0),
     "max_nodes": ("7", "7", 7),
+    "max_nodes_per_network": ("0", "0", 0),
     "max_connections": ("8", "8", 8),
     "requests_per_second": ("0.5", "0.5", 0.5),
     "request_burst": ("9", "9", 9),
@@ -211,15 +211,11 @@ def test_a_variable_that_is_empty_is_none_and_the_token_is_no_key(tmp_path: Path
         ("http = ['1.2.3.4']", "http in {file}: not HOST:PORT: '1.2.3.4'"),
         ("missed_beats = 0", "missed_beats = 0: has to be at least 1"),
         ("data = ", "{file}: Invalid value (at line 1"),
-        ("a = 1\nb = [", "{file}: Invalid value (at line 2, its end)"),
-        ("a = 1\nb = \n", "{file}: Invalid value (at line 2"),
-        ("a = " + "[" * 5000, "{file}: nested too deeply"),
-        ("a = 1" + "0" * 5000, "{file}: "),
     ],
 )
 def test_what_a_file_may_not_say_is_named(text: str, line: str, tmp_path: Path) -> None:
     file = written(tmp_path, text)
-    with pytest.raises((BadConfig, BadAddress)) as caught:
+    with pytest.raises(BadConfig) as caught:
         load_settings(file, {}, {})
     assert line.format(file=file) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -237,18 +233,9 @@ def test_what_a_file_may_not_say_is_named(text: str, line: str, tmp_path: Path) 
 def test_what_a_variable_may_not_say_is_named(
     key: str, text: str, told: str, tmp_path: Path
 ) -> None:
-    with pytest.raises((BadConfig, BadAddress)) as caught:
+    with pytest.raises(BadConfig) as caught:
         load_settings(None, {variable_of(key): text}, {"data": str(tmp_path)})
     assert told in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"\xff\n", b"#" * (4 * 1024 * 1024 + 1), None])
-def test_a_file_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
-    file = tmp_path / "x.toml"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(BadConfig, match=str(file)):
-        load_settings(file, {}, {})
 
 
 def test_no_error_shows_a_password(tmp_path: Path) -> None:
@@ -258,33 +245,18 @@ def test_no_error_shows_a_password(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("sqlite:////a/b@c", "sqlite:////a/b@c"),
-        ("postgresql://u@h/d", "postgresql://u@h/d"),
-        ("postgresql://u:p@h:1/d", "postgresql://u:***@h:1/d"),
-        ("postgresql://u:p@/w@h/d", "postgresql://u:***@h/d"),
-        ("postgresql://h/d?password=p&x=1", "postgresql://h/d?password=***&x=1"),
-        ("postgresql://h/d?x=1&sslpassword=p", "postgresql://h/d?x=1&sslpassword=***"),
-    ],
-)
-def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert masked(url) == shown
-
-
 def test_the_example_is_accepted_as_it_is_and_says_the_defaults(tmp_path: Path) -> None:
     usual = MusivumConfig()
     file = written(tmp_path, example())
     found = read_settings(file, {}, {})
     assert replace(found.config, snapshot=None, data=usual.data) == usual
     active = {key for key, source in found.sources.items() if source == "file"}
-    assert active == {key.name for key in keys() if not key.is_left_out}
+    assert active == {entry.key.name for entry in keys() if not entry.is_left_out}
 
 
 def test_the_example_names_every_key_and_each_may_be_set(tmp_path: Path) -> None:
     lines = example().splitlines()
-    names = [f"{name} = " for name in KINDS]
+    names = [f"{name} = " for name in KEYS.by_name]
     uncommented = [
         line.removeprefix("# ") if line.removeprefix("# ").startswith(tuple(names)) else line
         for line in lines
@@ -297,11 +269,11 @@ def test_the_example_names_every_key_and_each_may_be_set(tmp_path: Path) -> None
 def test_what_is_told_of_a_value_is_what_was_read(key: str, tmp_path: Path) -> None:
     file = written(tmp_path, f"{key} = {EVERY[key][0]}\n")
     value = plain(getattr(load_settings(file, {}, {}), key))
-    assert value is None or KINDS[key].read(value) == wanted(key)
+    assert value is None or KEYS.by_name[key].kind.read(value) == wanted(key)
 
 
 def test_every_flag_sets_a_key() -> None:
-    assert set(FLAGS) <= set(KINDS)
+    assert set(FLAGS) <= set(KEYS.by_name)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Network:
         self.dialled: list[str] = []
         self.open = 0
 
-    async def dial(self, addr: str) -> None:
+    async def dial(self, addr: str) -> tuple[Ip, ...]:
         self.dialled.append(addr)
         self.open += 1
         try:
@@ -69,6 +69,7 @@ class Network:
             self.open -= 1
         if self.delays[addr] < 0:
             raise PeerUnreachable("failed: refused")
+        return (read_ip(f"192.0.2.{len(addr)}"),)
 
 
 NAMES = st.sampled_from([chr(97 + n) for n in range(26)])
@@ -93,6 +94,7 @@ def test_what_is_proven_was_given_and_every_other_address_is_told(
     failed = [addr for addr in lines_of(proof) if addr in network.delays]
     assert failed == [addr for addr in tried if addr not in proof.proven]
     assert all(0 <= network.delays[addr] <= timeout for addr in proof.proven)
+    assert len(proof.ips) == min(1, len(proof.proven))
     assert network.dialled == tried
     assert network.open == 0
     assert took <= timeout + 0.001
@@ -124,7 +126,7 @@ async def test_what_is_beyond_the_limit_is_said_and_not_dialled() -> None:
 
 
 async def test_a_failure_is_one_short_line() -> None:
-    async def dial(addr: str) -> None:
+    async def dial(addr: str) -> tuple[Ip, ...]:
         raise PeerUnreachable("failed: \x1b[2J\n" + "x" * 10_000)
 
     proof = await prove_each(peer("/dns4/a\nb/tcp/1"), dial, timeout=1)
@@ -211,12 +213,30 @@ async def test_what_is_dialled_is_what_was_judged(
     assert await judged(addr, *resolved) == ([dialled], "")
 
 
+async def test_of_a_name_only_what_answered_is_told() -> None:
+    async def knock(literal: str) -> None:
+        if "93.184.216.34" in literal:
+            raise PeerUnreachable("failed: refused")
+
+    async def resolve(name: str) -> tuple[Ip, ...]:
+        return tuple(map(read_ip, ("93.184.216.34", "2606:4700::1%eth0")))
+
+    addrs = ("/dns/node.example.org/tcp/1", "/dns/node.example.org/tcp/2")
+
+    async def dial(addr: str) -> tuple[Ip, ...]:
+        return await dial_judged(peer(addr), addr, knock, resolve=resolve, allow_private=False)
+
+    proof = await prove_each(peer(*addrs), dial, timeout=1)
+    assert proof == Proof(addrs, (), (read_ip("2606:4700::1"),))
+
+
 # Both networks.
 
 
 async def test_where_the_key_answers_is_proven_and_nothing_is_left(open_peer: OpenHost) -> None:
     async with open_peer(1) as a, open_peer(2) as b:
-        assert await a.prove(b.address, timeout=SECONDS) == Proof(b.address.addrs, ())
+        ips = tuple(read_ip(addr.split("/")[2]) for addr in b.address.addrs)
+        assert await a.prove(b.address, timeout=SECONDS) == Proof(b.address.addrs, (), ips)
         assert a.connected() == b.connected() == ()
 
 
@@ -440,8 +460,8 @@ async def test_a_strangers_gate_lets_all_of_eight_addresses_be_proven() -> None:
     limits = HostLimits(inbound=InboundLimits(exempt=()))
     async with client() as a, open_host(identity(2), listen=listen, limits=limits) as b:
         proof = await a.prove(b.address, timeout=SECONDS)
-        assert proof == Proof(b.address.addrs, ())
-        assert len(proof.proven) == 8
+        assert (proof.proven, proof.failures) == (b.address.addrs, ())
+        assert len(proof.proven) == len(proof.ips) == 8
 
 
 @pytest.mark.mesh
@@ -462,6 +482,7 @@ async def test_a_name_is_proven_by_what_it_resolves_to(monkeypatch: pytest.Monke
         addrs = [f"/dns4/{host}/tcp/{port}" for host in ("one", "two", "in", "none", "broken")]
         proof = await a.prove(peer(*addrs, number=2), timeout=SECONDS)
         assert proof.proven == tuple(addrs[:2])
+        assert proof.ips == (read_ip("127.0.0.1"),)
         assert list(lines_of(proof).values()) == [
             "is not dialled: 169.254.1.1 is link-local",
             "does not resolve: the name has no address",

@@ -22,7 +22,7 @@ from tessella.core.errors import (
     TessellaError,
     UnknownModel,
 )
-from tessella.web.client import CallLimits, get_json, open_client, post_json
+from tessella.web.client import CallLimits, get_bytes, get_json, open_client, post_json
 from tessella.web.errors import error_answer
 from tessella.web.targets import HttpUrl, Target
 
@@ -62,6 +62,14 @@ async def test_a_body_is_sent_as_json_and_bytes_as_they_are() -> None:
         await post_json(client, URL, {"a": 1})
         await post_json(client, URL, b'{"signed":1}', headers={"X-Signature": "s"})
     assert seen == [(b'{"a": 1}', "application/json"), (b'{"signed":1}', "application/json")]
+
+
+async def test_bytes_come_with_their_headers_and_as_they_are() -> None:
+    async with open_client(httpx.MockTransport(answering(b"{ no json", x_signed="s"))) as client:
+        headers, body = await get_bytes(client, URL)
+        assert (headers["X_SIGNED"], body) == ("s", b"{ no json")
+        with pytest.raises(BadFrame, match="more than 8 bytes"):
+            await get_bytes(client, URL, limits=CallLimits(answer=8))
 
 
 @pytest.mark.parametrize(

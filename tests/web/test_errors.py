@@ -27,16 +27,20 @@ from tessella.core.errors import (
     TessellaError,
     TooManyRequests,
     UnknownModel,
+    UnsupportedField,
     WorkerNotAuthorized,
 )
 from tessella.core.messages.failure import MAX_FAIL_CHARS
 from tessella.web.errors import (
+    BadField,
     ErrorBody,
     HttpRefusal,
     RealJson,
     answers,
     describe,
     error_answer,
+    error_body,
+    field_path,
     told_error,
     type_of,
 )
@@ -56,11 +60,12 @@ def made(kind: type[TessellaError]) -> TessellaError:
         PositionGap: PositionGap(9, 8),
         RemoteFailure: RemoteFailure("x", "text", retry=True),
         HttpRefusal: HttpRefusal(408, "request_timeout", "text"),
+        UnsupportedField: UnsupportedField("field", "text"),
     }
     return special.get(kind) or kind("text")
 
 
-EVERY = [made(kind) for kind in tree(TessellaError) if kind.__module__ == errors.__name__]
+EVERY = [made(kind) for kind in tree(TessellaError) if kind.__module__.startswith(errors.__name__)]
 
 
 def told(error: TessellaError | None) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def test_every_error_of_the_tree_is_told_in_the_same_shape(error: TessellaError)
     assert answer.status_code == error.status
     assert answer.headers["content-type"] == "application/json"
     assert (body["error"]["code"], body["error"]["message"]) == (error.code, error.told())
-    assert body["error"].keys() <= {"code", "message", "type", "retry_after"}
+    assert body["error"].keys() <= {"code", "message", "type", "retry_after", "param"}
 
 
 @pytest.mark.parametrize(
@@ -241,3 +246,38 @@ def test_a_route_declares_its_refusals_by_number() -> None:
         409: ErrorBody,
     }
     assert declared[401]["description"] == "Unauthorized"
+
+
+@pytest.mark.parametrize(
+    ("error", "param"),
+    [
+        (UnsupportedField("logit_bias", "no"), "logit_bias"),
+        (BadField("stop[0]", "stop[0]: too long"), "stop[0]"),
+        (BadField("", "body: not an object"), None),
+        (UnknownModel("no"), None),
+    ],
+)
+def test_the_field_to_blame_is_told_by_itself(error: TessellaError, param: str | None) -> None:
+    assert told(error)["error"].get("param") == param
+    assert told(error) == error_body(error)
+
+
+def test_a_validation_error_tells_its_field_without_the_part_of_the_request() -> None:
+    found = [{"type": "x", "loc": ("body", "a", 0, "b"), "msg": "m"}]
+    assert told(told_error(RequestValidationError(found)))["error"]["param"] == "a[0].b"
+    torn = [{"type": "json_invalid", "loc": ("body", 7), "msg": "m", "ctx": {"error": "x"}}]
+    assert "param" not in told(told_error(RequestValidationError(torn)))["error"]
+
+
+@pytest.mark.parametrize(
+    ("loc", "path"),
+    [
+        (("body", "messages", 3, "content"), "messages[3].content"),
+        (("query", "model_id"), "model_id"),
+        (("body",), ""),
+        (("a", "b"), "a.b"),
+        ((), ""),
+    ],
+)
+def test_a_place_is_written_as_a_path(loc: tuple[str | int, ...], path: str) -> None:
+    assert field_path(loc) == path

@@ -8,9 +8,10 @@ import httpx
 import pytest
 import trio
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from tessella.core.addresses import address_of
-from tessella.core.errors import TooManyRequests
+from tessella.core.errors import BadSignature, TooManyRequests
 from tessella.web.limits import RateLimiter, RateLimits, read_client
 
 OK = PlainTextResponse("ok")
@@ -63,3 +64,26 @@ async def test_exempt_networks_ask_as_they_like(autojump_clock: object) -> None:
     lab = RateLimiter(OK, RateLimits(burst=1, exempt=(ip_network("10.7.0.0/16"),)))
     assert all(await statuses(lab, "10.7.1.1", 5))
     assert await statuses(lab, "127.0.0.1", 2) == [True, False]
+
+
+async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers `/good` and what is below it, and lets nobody in elsewhere."""
+    if not scope["path"].startswith("/good"):
+        raise BadSignature("not signed")
+    await OK(scope, receive, send)
+
+
+async def test_on_signed_paths_only_who_is_not_let_in_is_counted(autojump_clock: object) -> None:
+    limits = RateLimits(burst=2, signed=("/good", "/good/", "/bad"))
+    limiter = RateLimiter(by_path, limits)
+    transport = httpx.ASGITransport(limiter, client=("203.0.113.7", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        for path in ("/good", "/good/below") * 5:
+            assert (await client.post(path)).status_code == 200
+        for _ in range(2):
+            with pytest.raises(BadSignature):
+                await client.post("/bad")
+        for path in ("/good", "/bad", "/other"):
+            with pytest.raises(TooManyRequests):
+                await client.post(path)
+    assert await statuses(RateLimiter(OK, limits), "203.0.113.7", 3) == [True, True, False]

@@ -90,3 +90,45 @@ async def test_what_is_over_is_not_ended() -> None:
         pass
     assignment.want(BACK)
     assert not scope.cancel_called
+
+
+async def test_work_ends_while_nothing_is_to_be_held(autojump_clock: MockClock) -> None:
+    assignment = an_assignment(FRONT)
+    with assignment.while_wanted(FRONT) as scope:
+        await trio.sleep(1.0)
+        assignment.rest()
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+    with assignment.while_wanted(FRONT) as scope:
+        await trio.sleep_forever()
+    assert trio.current_time() == pytest.approx(1.0, abs=0.1)
+
+
+async def test_a_rest_is_over_for_the_range_that_is_wanted_by_then(
+    autojump_clock: MockClock,
+) -> None:
+    assignment = an_assignment(FRONT)
+    assignment.rest()
+    with assignment.while_unwanted(FRONT) as scope:
+        assignment.want(BACK)
+        assignment.wake()
+        assignment.rest()
+        assignment.want(FRONT)
+        await trio.sleep(1.0)
+        assert not scope.cancel_called
+        assignment.wake()
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def test_whoever_waits_for_the_end_of_a_rest_hears_of_it(autojump_clock: MockClock) -> None:
+    assignment = an_assignment(FRONT)
+    await assignment.awake()
+    assignment.rest()
+    assignment.rest()
+    assert assignment.is_resting
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(assignment.awake)
+        await trio.sleep(1.0)
+        assignment.wake()
+    assert not assignment.is_resting

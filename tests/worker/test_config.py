@@ -39,9 +39,23 @@ def config(**changes: Any) -> WorkerConfig:
         ("drain_seconds", -1.0),
         ("drain_seconds", float("nan")),
         ("drain_seconds", float("inf")),
+        ("max_hop_bodies", 0),
+        ("max_input_tokens", 0),
+        ("oom_streak", 0),
+        ("oom_window_seconds", 0.0),
+        ("registration_grace_seconds", -1.0),
+        ("registration_grace_seconds", float("inf")),
+        ("wal_checkpoint_seconds", 0.0),
+        ("auto_pause_percent", 0),
+        ("auto_pause_percent", 101),
+        ("model_cache_prune", "yes"),
+        ("log_format", "xml"),
+        ("orchestrator_url", "tracker1"),
+        ("public_api_url", "//node"),
+        ("hub", "huggingface.co"),
     ],
 )
-def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: float) -> None:
+def test_a_value_out_of_its_rule_is_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(BadConfig, match=key):
         config(**{key: value})
 
@@ -68,3 +82,12 @@ def test_a_node_without_a_mesh_is_refused_by_what_it_lacks(
 def test_a_node_of_the_swarm_needs_no_musivum() -> None:
     node = config(musivum=(), kademlia=True, layers=LayerRange(0, 2), bootstrap=(MUSIVUM,))
     assert node.musivum == ()
+
+
+def test_the_url_of_a_musivum_is_a_mesh() -> None:
+    node = config(musivum=(), orchestrator_url="https://tracker1.example")
+    assert (node.musivum, node.layers) == ((), None)
+
+
+def test_a_node_of_a_test_opens_no_port_of_its_own_accord() -> None:
+    assert config().http == ()

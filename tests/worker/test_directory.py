@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -13,11 +14,12 @@ from p2p.streams import FrameStream
 from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.core.addresses import PeerAddress
 from tessella.core.errors import ModelUnavailable, PeerSilent, PeerUnreachable, RemoteFailure
-from tessella.core.ids import ModelId
+from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import HOP, TOKENS
+from tessella.core.messages import COMPLETE, HOP, TOKENS
 from tessella.core.peers import PeerRow
-from tessella.worker.directory import Directory
+from tessella.worker.directory import CONNECT_BESIDE_HTTP, HTTP_SECONDS, Directory
+from tessella.worker.http_hops.dialling import HttpHops, Route
 
 MODEL = ModelId("toy")
 ARow = Callable[..., PeerRow]
@@ -205,3 +207,115 @@ async def test_a_node_that_loads_is_a_reason_to_try_again(
         ):
             with pytest.raises(ModelUnavailable, match="does not speak"):
                 await take
+
+
+NOWHERE = ("/ip4/10.9.9.9/tcp/1",)
+URL = "https://b.example"
+
+
+@dataclass
+class Http:
+    """What opens streams over HTTP, and whether it finds a way."""
+
+    net: MemoryNetwork
+    opened: list[tuple[PeerId, Route, str]] = field(default_factory=list)
+    ended: list[FrameStream] = field(default_factory=list)
+    works: bool = True
+
+    async def open(self, peer: PeerId, route: Route, protocol: str) -> FrameStream:
+        self.opened.append((peer, route, protocol))
+        if not self.works:
+            raise PeerUnreachable("no way over HTTP")
+        return self.net.stream_pair(protocol)[0]
+
+    def end(self, stream: FrameStream) -> bool:
+        self.ended.append(stream)
+        return len(self.ended) == 1
+
+
+@asynccontextmanager
+async def with_http(a_row: ARow, **changes: Any) -> AsyncIterator[tuple[Scene, Http]]:
+    """The same, where the other node has a URL."""
+    async with scene(a_row) as s:
+        http = Http(s.net)
+        s.asked.rows = [replace(s.asked.rows[0], api_url=URL, **changes)]
+        pool = StreamPool(s.host)
+        s.directory = Directory(s.host, pool, MODEL, s.asked, http=cast("HttpHops", http))
+        yield s, http
+
+
+async def test_who_can_be_dialled_is_dialled(a_row: ARow, autojump_clock: MockClock) -> None:
+    async with with_http(a_row) as (s, http):
+        await s.directory.stream_to(s.other.address.peer_id, HOP)
+        assert http.opened == []
+
+
+@pytest.mark.parametrize("addrs", [NOWHERE, ()], ids=["a dead address", "no address"])
+async def test_who_cannot_be_dialled_is_reached_at_its_url(
+    addrs: tuple[str, ...], a_row: ARow, autojump_clock: MockClock
+) -> None:
+    async with with_http(a_row, addrs=addrs) as (s, http):
+        peer = s.other.address.peer_id
+        stream = await s.directory.stream_to(peer, HOP)
+        assert http.opened == [(peer, Route(URL, "/v1/forward"), HOP)]
+        s.directory.give(stream)
+        assert http.ended == [stream]
+
+
+async def test_only_hops_have_a_route_over_http(a_row: ARow, autojump_clock: MockClock) -> None:
+    async with with_http(a_row, addrs=NOWHERE) as (s, http):
+        with pytest.raises(PeerUnreachable):
+            await s.directory.stream_to(s.other.address.peer_id, COMPLETE)
+        assert http.opened == []
+
+
+async def test_a_node_without_a_url_is_not_called(a_row: ARow, autojump_clock: MockClock) -> None:
+    async with with_http(a_row, addrs=NOWHERE) as (s, http):
+        s.asked.rows = [replace(s.asked.rows[0], api_url="")]
+        with pytest.raises(PeerUnreachable):
+            await s.directory.stream_to(s.other.address.peer_id, HOP)
+        assert http.opened == []
+
+
+async def test_a_dial_in_vain_is_remembered_for_a_while(
+    a_row: ARow, autojump_clock: MockClock
+) -> None:
+    async with with_http(a_row) as (s, http):
+        peer = s.other.address.peer_id
+        s.net.silence(s.host.address.peer_id, peer)
+        await s.directory.stream_to(peer, HOP)
+        assert trio.current_time() >= CONNECT_BESIDE_HTTP
+        began = trio.current_time()
+        await s.directory.stream_to(peer, HOP)
+        assert trio.current_time() - began < 0.1
+        s.net.heal(s.host.address.peer_id, peer)
+        await trio.sleep(HTTP_SECONDS)
+        await s.directory.stream_to(peer, HOP)
+        assert len(http.opened) == 2
+
+
+async def test_where_http_leads_nowhere_either_the_next_one_dials(
+    a_row: ARow, autojump_clock: MockClock
+) -> None:
+    async with with_http(a_row, addrs=NOWHERE) as (s, http):
+        peer = s.other.address.peer_id
+        await s.directory.stream_to(peer, HOP)
+        http.works = False
+        with pytest.raises(PeerUnreachable, match="over HTTP"):
+            await s.directory.stream_to(peer, HOP)
+        s.asked.rows = [replace(s.asked.rows[0], addrs=s.other.address.addrs)]
+        s.directory.forget_age()
+        stream = await s.directory.stream_to(peer, HOP)
+        assert stream.peer_id == peer
+        assert len(http.opened) == 2
+
+
+async def test_a_stream_that_is_not_over_http_goes_back_to_the_pool(
+    a_row: ARow, autojump_clock: MockClock
+) -> None:
+    async with with_http(a_row) as (s, http):
+        peer = s.other.address.peer_id
+        http.ended.append(s.net.stream_pair()[0])
+        first = await s.directory.stream_to(peer, HOP)
+        s.directory.give(first)
+        assert await s.directory.stream_to(peer, HOP) is first

@@ -106,6 +106,7 @@ def scene(
                 desk=TokenDesk(identity),
                 prompts=Prompts(
                     open_checkpoint(toy_weights).tokenizer(),
+                    shard.shape.vocab,
                     InputLimits(context_size=64, max_input_tokens=48, source=DECLARED),
                 ),
                 eos_ids=frozenset(),

@@ -37,7 +37,7 @@ def test_what_is_measured_fits_context_budget_and_memory(
 def test_what_is_declared_stands_and_fits_the_context(toy_shard: Shard) -> None:
     limits = input_limits(toy_shard, context=100, kv_bytes=1, free_bytes=1, declared=70)
     assert (limits.max_input_tokens, limits.source) == (70, DECLARED)
-    with pytest.raises(BadConfig, match="max_input_tokens: 100 tokens, .* context is 100"):
+    with pytest.raises(BadConfig, match=r"max_input_tokens: 100 tokens, .* context is 100"):
         input_limits(toy_shard, context=100, kv_bytes=1, free_bytes=1, declared=100)
 
 

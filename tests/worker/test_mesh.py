@@ -38,6 +38,7 @@ class FakeMesh:
     error: TessellaError | None = None
     silent: bool = False
     called: list[str] = field(default_factory=list)
+    way: str = "libp2p"
 
     async def _answer(self, call: str) -> None:
         self.called.append(call)

@@ -6,10 +6,13 @@ from typing import Any, cast
 
 import pytest
 import torch
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from tessella.core.addresses import PeerAddress
+from tessella.core.errors import BadRequest, Busy
 from tessella.core.identity import Identity
 from tessella.core.messages import Open, Token
 from tessella.core.sampling import Sampling
@@ -21,7 +24,7 @@ from tessella.engine.tokenizer import Tokenizer
 from tessella.engine.toy import TOY_VOCAB
 from tessella.engine.weights import open_checkpoint
 from tessella.worker.counters import Counters
-from tessella.worker.tail import Tail
+from tessella.worker.tail import COMPILE_TIMEOUT, Tail, compile_grammar
 from tessella.worker.terms import Terms
 
 PROMPT = [1, 2, 3]
@@ -61,6 +64,15 @@ class Told:
 
     async def _say(self, token: Token) -> None:
         self.tokens.append(token)
+
+    async def say_what_fits(self, count: int) -> None:
+        """So many tokens of a model that likes every token as much, or until the answer ends."""
+        for at in range(count):
+            if self.tokens and self.tokens[-1].reason:
+                break
+            rows = torch.zeros(1, TOY_VOCAB)
+            outcome = self.tail.finish(cast("Shard", Head()), rows, len(PROMPT) + at, True)
+            await self.tail.send(outcome, 0, len(PROMPT) + at, True)
 
     async def step(self, wanted: Sequence[int], upto: int, sample: bool = True) -> None:
         outcome = self.tail.finish(cast("Shard", Head()), wanting(*wanted), upto, sample)
@@ -156,3 +168,128 @@ async def test_penalties_know_the_answer_so_far(told: Callable[..., Told]) -> No
         outcome = one.tail.finish(cast("Shard", Head()), rows, len(PROMPT) + at, True)
         await one.tail.send(outcome, 0, len(PROMPT) + at, True)
     assert [token.token_id for token in one.tokens] == [65, 66]
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+async def test_an_id_that_was_asked_for_ends_the_answer_and_is_not_shown(
+    told: Callable[..., Told], ignore: bool
+) -> None:
+    one = told(max_tokens=9, stop_ids=(ord("c"), 256), ignore_eos=ignore)
+    await one.answer(b"abc")
+    assert (one.text, one.tokens[-1].reason, one.tokens[-1].token_id) == ("ab", "stop", ord("c"))
+    other = told(max_tokens=9, stop_ids=(ord("c"), 256), ignore_eos=ignore)
+    await other.answer([ord("a"), 256])
+    assert (other.text, other.tokens[-1].reason) == ("a", "stop")
+
+
+async def test_what_was_held_is_shown_before_an_id_that_ends(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=9, stop=("bcd",), stop_ids=(10,))
+    await one.answer(b"abc\n")
+    assert (one.text, one.tokens[-1].reason) == ("abc", "stop")
+
+
+GREETING = '{"type": "lark", "grammar": "start: \\"hi\\" /[a-c]{2}/ | \\"h\\u00e9\\""}'
+OBJECT = '{"type": "json_object"}'
+
+
+async def test_a_grammar_decides_over_the_model(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=9, grammar=GREETING)
+    for at, wanted in enumerate(b"xixb"):
+        await one.step([wanted], len(PROMPT) + at)
+    assert one.text == "hiab"
+    assert [token.reason for token in one.tokens] == ["", "", "", "stop"]
+
+
+async def test_a_grammar_that_is_cut_short_is_no_whole_answer(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=3, grammar=GREETING)
+    await one.answer(b"hia")
+    assert (one.text, one.tokens[-1].reason) == ("hia", "length")
+    whole = told(max_tokens=4, grammar=GREETING)
+    await whole.answer(b"hiab")
+    assert whole.tokens[-1].reason == "stop"
+
+
+async def test_an_end_waits_until_the_text_is_whole(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=9, grammar='{"type": "json_schema", "schema": {"type": "integer"}}')
+    for at, wanted in enumerate([EOS, ord("7"), EOS]):
+        await one.step([wanted], len(PROMPT) + at)
+    assert (one.text, one.tokens[-1].reason) == ("-7", "stop")
+
+
+async def test_an_id_that_ends_is_no_text_under_a_grammar_either(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=9, stop_ids=(65,), grammar='{"type": "lark", "grammar": "start: /BA+/"}')
+    with pytest.raises(BadRequest, match="response_format"):
+        await one.answer(b"BA")
+    assert one.text == "B"
+    whole = told(
+        max_tokens=9, stop_ids=(65,), grammar='{"type": "lark", "grammar": "start: /BA*/"}'
+    )
+    await whole.answer(b"BA")
+    assert (whole.text, whole.tokens[-1].reason) == ("B", "stop")
+
+
+async def test_a_stop_string_ends_an_answer_inside_its_grammar(told: Callable[..., Told]) -> None:
+    one = told(max_tokens=9, stop=("ia",), grammar=GREETING)
+    await one.answer(b"hia")
+    assert (one.text, one.tokens[-1].reason) == ("h", "stop")
+
+
+async def test_a_step_from_further_back_takes_the_grammar_with_it(
+    told: Callable[..., Told],
+) -> None:
+    straight, back = (told(max_tokens=9, grammar=GREETING) for _ in range(2))
+    await straight.answer(b"hiba")
+    await back.answer(b"hia")
+    for at, token_id in enumerate(b"ba", start=2):
+        await back.step([token_id], len(PROMPT) + at)
+    assert back.tokens[3:] == straight.tokens[2:]
+    await back.step([0xC3], len(PROMPT) + 1)
+    await back.step([0xA9], len(PROMPT) + 2)
+    assert [token.text for token in back.tokens[-2:]] == ["", "\u00e9"]
+    assert back.tokens[-1].reason == "stop"
+
+
+async def test_the_same_question_has_the_same_answer_prepared_or_not(
+    told: Callable[..., Told],
+) -> None:
+    asked: dict[str, Any] = {"temperature": 1.0, "seed": 5, "max_tokens": 30, "grammar": OBJECT}
+    first, second = told(**asked), told(**asked)
+    await second.tail.prepare()
+    await second.tail.prepare()
+    for one in (first, second):
+        await one.say_what_fits(30)
+    assert len(first.tokens) > 3
+    assert second.tokens == first.tokens
+
+
+async def test_preparing_late_changes_nothing(told: Callable[..., Told]) -> None:
+    straight, late = (told(max_tokens=9, grammar=GREETING) for _ in range(2))
+    await straight.answer(b"hiba")
+    await late.answer(b"hi")
+    await late.tail.prepare()
+    for at, token_id in enumerate(b"ba", start=2):
+        await late.step([token_id], len(PROMPT) + at)
+    assert late.tokens == straight.tokens
+
+
+async def test_a_grammar_that_cannot_be_used_is_told_beside_the_prefill(
+    told: Callable[..., Told],
+) -> None:
+    strange = '{"type": "json_schema", "schema": {"type": "objekt"}}'
+    with pytest.raises(BadRequest, match=r"response_format: .*objekt"):
+        await told(grammar=strange).tail.prepare()
+    unprepared = told(grammar=strange)
+    with pytest.raises(BadRequest, match="response_format"):
+        await unprepared.step([1], len(PROMPT))
+    await told().tail.prepare()
+
+
+async def test_a_grammar_that_waits_too_long_for_a_thread_is_not_waited_for(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    full = trio.CapacityLimiter(1)
+    monkeypatch.setattr("tessella.worker.tail._compiling", full)
+    async with full:
+        with pytest.raises(Busy):
+            await compile_grammar(tokenizer, OBJECT)
+        assert trio.current_time() == pytest.approx(COMPILE_TIMEOUT, abs=1)

@@ -38,6 +38,7 @@
         UnknownRoute        nothing is answered under that name                404
       Busy                  nobody's fault, we are full                        503  wait, retry here
         TooManySessions     the session, stream or KV quota is in use
+        OutOfMemory         the device has no memory left for this session
         TooManyHopBodies    as many hop bodies are read as can be
         TooManyRequests     asked faster than is answered                      429
         StoreUnavailable    what has to outlive a restart cannot be kept now
@@ -58,6 +59,7 @@ from __future__ import annotations
 from tessella.core.errors.full import (
     Busy,
     ModelUnavailable,
+    OutOfMemory,
     StoreUnavailable,
     TooManyHopBodies,
     TooManyRequests,
@@ -142,6 +144,7 @@ __all__ = [
     "ModelUnavailable",
     "NotAuthorized",
     "NotFinite",
+    "OutOfMemory",
     "OutOfTurn",
     "PeerClosed",
     "PeerGone",

@@ -19,6 +19,12 @@ class TooManySessions(Busy):
     code = "too_many_sessions"
 
 
+class OutOfMemory(Busy):
+    """The device has no memory left for this session, which is over; others go on."""
+
+    code = "out_of_memory"
+
+
 class TooManyHopBodies(Busy):
     """The quota of hop bodies that are read at once is in use."""
 

@@ -51,7 +51,7 @@ class Fleet:
             args = [word for place in places for word in ("--musivum", place)]
             args += ["--layers", layers, "--listen", LISTEN, "--key", str(home / "node.key")]
             args += ["--model", "toy", "--weights", str(self.directory / "toy")]
-            args += ["--claim-mb", "64", "--context", "128", "--device", "cpu"]
+            args += ["--no-api", "--claim-mb", "64", "--context", "128", "--device", "cpu"]
             self.workers.append(Program("tessella.cli.worker", tuple(args), home))
             self.workers[-1].start()
         for worker in self.workers:

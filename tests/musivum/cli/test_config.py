@@ -68,7 +68,7 @@ def test_documents_are_printed_as_they_are_and_one_at_a_time(command: Any) -> No
 def test_a_wrong_setting_is_one_line(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSIVUM_MAX_NODE", "7")
     ended = command("config")
-    assert ended.status == 1
+    assert ended.status == 78
     assert ended.err == (
         "musivum: bad_config: the environment has MUSIVUM_MAX_NODE, which is not known; the "
         "nearest is MUSIVUM_MAX_NODES\n"

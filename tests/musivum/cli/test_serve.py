@@ -81,20 +81,24 @@ def test_a_flag_can_refuse_what_the_file_allows(
 
 
 @pytest.mark.parametrize(
-    ("argv", "line"),
+    ("argv", "status", "line"),
     [
-        (["--p2p", "nonsense"], "bad_address: not HOST:PORT, nor a multiaddr: 'nonsense'"),
-        (["--http", "nonsense"], "bad_address: not HOST:PORT: 'nonsense'"),
-        (["--min-vram-mb", "-1"], "bad_config: min_vram_mb = -1: has to be at least 0"),
-        (["--config", "no.toml"], "bad_config: cannot read no.toml: No such file or directory"),
-        (["--data", ""], "bad_config: data = '' in --data: has to be a path"),
+        (
+            ["--p2p", "nonsense"],
+            1,
+            "bad_address: listen in --p2p: not HOST:PORT, nor a multiaddr: 'nonsense'",
+        ),
+        (["--http", "nonsense"], 1, "bad_address: http in --http: not HOST:PORT: 'nonsense'"),
+        (["--min-vram-mb", "-1"], 78, "bad_config: min_vram_mb = -1: has to be at least 0"),
+        (["--config", "no.toml"], 78, "bad_config: cannot read no.toml: No such file or directory"),
+        (["--data", ""], 78, "bad_config: data = '' in --data: has to be a path"),
     ],
 )
-def test_a_wrong_flag_is_one_line_and_exit_1(
-    argv: list[str], line: str, command: Any, programs: list[Program], home: Path
+def test_a_wrong_flag_is_one_line_and_an_error(
+    argv: list[str], status: int, line: str, command: Any, programs: list[Program], home: Path
 ) -> None:
     ended = command("serve", *argv)
-    assert (ended.status, ended.out, ended.err) == (1, "", f"musivum: {line}\n")
+    assert (ended.status, ended.out, ended.err) == (status, "", f"musivum: {line}\n")
     assert programs == []
     assert list(home.iterdir()) == []
 
@@ -115,6 +119,6 @@ def test_a_token_that_is_too_short_is_refused_before_a_port_is_opened(
 ) -> None:
     monkeypatch.setenv("MUSIVUM_ADMIN_TOKEN", "s3cret")
     ended = command("serve", "--data", str(tmp_path))
-    assert (ended.status, programs) == (1, [])
+    assert (ended.status, programs) == (78, [])
     assert ended.err.startswith("musivum: bad_config: MUSIVUM_ADMIN_TOKEN has to be ")
     assert "s3cret" not in ended.err

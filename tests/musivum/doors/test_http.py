@@ -121,7 +121,7 @@ REGISTRATIONS: list[tuple[dict[str, Any], tuple[int, str]]] = [
     ({"contract": "0" * 64}, (400, "bad_manifest")),
     ({"contract": "short"}, (400, "bad_request")),
     ({"shape": {}}, (400, "bad_manifest")),
-    ({"p2p_addrs": []}, (400, "bad_request")),
+    ({"p2p_addrs": []}, (400, "bad_address")),
     ({"p2p_addrs": ["nowhere"]}, (400, "bad_address")),
     ({"p2p_addrs": ["/ip4/169.254.1.1/tcp/4001"]}, (400, "bad_address")),
     ({"p2p_addrs": ["/ip4/10.9.9.9/tcp/4001"]}, (400, "address_unproven")),

@@ -12,7 +12,7 @@ import httpx
 import trio
 from trio.testing import MockClock
 
-from musivum import admission, operator, probes
+from musivum import admission, node_calls, operator, probes
 from musivum.config import MusivumConfig
 from musivum.pages import MAX_NEXT_HOPS
 from musivum.questions import OPERATOR, PUBLIC
@@ -235,6 +235,8 @@ def test_limits_are_those_of_the_program() -> None:
         f"{admission.MAX_NONCES_PER_PEER} in {call_rules.NONCE_SECONDS:g} s",
         f"{probes.MAX_REPORTS} in {probes.REPORT_WINDOW:g} s",
         f"{operator.MAX_FAILURES} in {operator.FAILURE_WINDOW:g} s",
+        f"{config.max_nodes_per_network} (`max_nodes_per_network`)",
+        f"all of it may take {node_calls.CHALLENGE_SECONDS:g} s",
         f"named as next hops | {MAX_NEXT_HOPS} |",
         f"more than {call_rules.PAST_SECONDS:g} s ago, more than {call_rules.FUTURE_SECONDS:g} s",
     ):

@@ -19,6 +19,7 @@ from p2p.testing import MemoryNetwork
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.signed_request import (
     CREATED,
+    DIGEST,
     NONCE,
     PEER,
     PURPOSE_HTTP,
@@ -99,6 +100,9 @@ BAD: dict[str, tuple[Bad, tuple[int, str]]] = {
     "no peer": (without(PEER), (401, "bad_signature")),
     "no time": (without(CREATED), (401, "bad_signature")),
     "no nonce": (without(NONCE), (401, "bad_signature")),
+    "no digest": (without(DIGEST), (401, "bad_signature")),
+    "another digest": (with_header(DIGEST, "ab" * 32), (401, "bad_signature")),
+    "a digest that is none": (with_header(DIGEST, "ab"), (400, "bad_request")),
     "a signature too short": (with_header(SIGNATURE, "ab" * 63), (401, "bad_signature")),
     "a nonce that is no hex": (with_header(NONCE, "z" * 32), (400, "bad_request")),
     "a nonce too short": (with_header(NONCE, "ab" * 7), (400, "bad_request")),

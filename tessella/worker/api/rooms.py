@@ -1,0 +1,43 @@
+"""What the routes of a node's HTTP API lead to: a route knows nothing else of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tessella.core.completions import CompletionRequest
+from tessella.core.ids import ModelId
+from tessella.core.messages import Message
+from tessella.core.peers import NodeStatus
+from tessella.core.tool_calls import ToolFormat
+from tessella.worker.counters import Counters
+from tessella.worker.limits import InputLimits
+
+Say = Callable[[Message], Awaitable[None]]
+"""Takes one message of an answer. It may wait for the client to read."""
+Answer = Callable[[CompletionRequest, Say], Awaitable[None]]
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """The rooms of one node. What is a function is asked each time: a node may load anew."""
+
+    model: ModelId
+    started: float
+    """Unix seconds: since when the model is served here."""
+    answer: Answer
+    """Says Begun (again, where it has to begin anew before the first Delta), a Delta a token,
+    Progress at any time, and Done. Raises TessellaErrors. Cancelled, it frees the session on every
+    stage."""
+    tool_format: Callable[[], ToolFormat | None]
+    """How the model writes calls of functions; None if it has no way to."""
+    token_text: Callable[[int], bytes]
+    """The bytes of one token of the vocabulary: a character may be in several."""
+    status: Callable[[], Mapping[str, Any]]
+    """The status document."""
+    health: Callable[[], NodeStatus]
+    limits: Callable[[], InputLimits]
+    """Raises ModelUnavailable while nothing is loaded."""
+    counters: Counters

@@ -1,0 +1,62 @@
+"""A POST of a stream, from its headers to its answer: the signature first, the body last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from p2p.peers import Handler
+from tessella.core.errors import BadRequest
+from tessella.core.identity import Identity
+from tessella.core.signed_request import answer_text, sign_answer
+from tessella.worker.api.signed import NO_BODY, SignedCall, SignedCalls, read_body
+from tessella.worker.http_hops.asks import END, Ask, Said, read_ask
+from tessella.worker.http_hops.table import HttpStreams
+
+OCTETS = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDoor:
+    """What leads from requests to the streams of one protocol."""
+
+    identity: Identity
+    """Signs the answers."""
+    calls: SignedCalls
+    streams: HttpStreams
+    max_body: int
+    place: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Room for one body while it is read and taken. Raises where there is none."""
+
+    async def answer(self, request: Request, handler: Handler) -> Response:
+        """Answer one request; `handler` serves the stream, if it opens one."""
+        return await self.answer_call(self.calls.admit(request), request, handler)
+
+    async def answer_call(self, call: SignedCall, request: Request, handler: Handler) -> Response:
+        """The same for a call that was let in already."""
+        ask = read_ask(call.head.query)
+        if ask.act.has_body:
+            with self.place():
+                said = await self._said(call, ask, request, handler)
+        elif call.head.digest != NO_BODY:
+            raise BadRequest(f"query.act: {ask.act.value} comes without a body")
+        else:
+            said = await self._said(call, ask, request, handler)
+        return self._signed(call, said)
+
+    async def _said(self, call: SignedCall, ask: Ask, request: Request, handler: Handler) -> Said:
+        async def body() -> bytes:
+            return await read_body(request, call, self.max_body)
+
+        return await self.streams.answer(call.peer_id, ask, call.head.digest, body, handler)
+
+    def _signed(self, call: SignedCall, said: Said) -> Response:
+        text = answer_text(call.peer_id, call.nonce, said.word, said.data)
+        headers = sign_answer(self.identity, text)
+        if said.end is not None:
+            headers[END] = said.word
+        return Response(said.data, media_type=OCTETS, headers=headers)
