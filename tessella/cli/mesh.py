@@ -64,6 +64,8 @@ class Mesh:
     musivum: PeerAddress
     ranges: tuple[LayerRange, ...]
     """What the nodes were assigned, in the order in which they joined."""
+    api_url: str
+    """Where OpenAI clients reach the first of them."""
 
 
 @asynccontextmanager
@@ -84,9 +86,10 @@ async def open_mesh(plan: MeshPlan, tell: Tell) -> AsyncIterator[Mesh]:
             for worker in workers:
                 await worker.say_go()
                 ranges.append(_range_in(await worker.wait_for("assigned", START_SILENCE)))
-            for worker in workers:
-                await worker.wait_for("ready", LOAD_SILENCE)
-            yield Mesh(musivum, tuple(ranges))
+            urls = [
+                (await worker.wait_for("ready", LOAD_SILENCE)).get("api_url") for worker in workers
+            ]
+            yield Mesh(musivum, tuple(ranges), f"{urls[0]}/v1")
 
 
 @contextmanager
@@ -145,7 +148,8 @@ def worker_program(plan: MeshPlan, number: int, claim: int, musivum: PeerAddress
         f"--weights={plan.model.path.resolve()}",
         f"--claim-mb={claim}",
         f"--listen=/ip4/{LOOPBACK}/tcp/0",
-        "--no-api",
+        # The first holds layer 0: its API needs no other node to begin with.
+        f"--api={LOOPBACK}:0" if number == 1 else "--no-api",
         f"--key={plan.directory / f'worker-{number}.key'}",
         f"--device={plan.device}",
         f"--dtype={plan.dtype.value}",

@@ -162,7 +162,7 @@ async def bring_up(options: UpOptions, conversation: Conversation, interrupts: I
             open_client() as client,
         ):
             bars.stop()
-            note(f"musivum: {mesh.musivum.full()[0]}")
+            note(f"musivum: {mesh.musivum.full()[0]}\nfor OpenAI clients: {mesh.api_url}")
             way = Way(musivum=mesh.musivum, model=model.name)
             voice = SilentVoice() if options.as_json else PlainVoice()
             dialogue = Dialogue(Asking(way, host, client), conversation, voice=voice)

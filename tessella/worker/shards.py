@@ -179,8 +179,14 @@ class Shards:
             self._mesh.changed()
 
     def _ready(self) -> dict[str, Any]:
-        ourselves = self._loaded.entry.host.address
-        return {"event": "ready", "peer_id": ourselves.peer_id, "addrs": list(ourselves.full())}
+        entry = self._loaded.entry
+        ourselves = entry.host.address
+        return {
+            "event": "ready",
+            "peer_id": ourselves.peer_id,
+            "addrs": list(ourselves.full()),
+            "api_url": entry.api_url or None,
+        }
 
     async def _drain(self, layers: LayerRange) -> None:
         """Free the shard, unless its range is wanted again before a session was ended for it."""

@@ -42,8 +42,10 @@ def test_its_nodes_are_of_its_mesh_alone_and_answer_no_http(
         dtype=DType.F32,
     )
     musivum = PeerAddress(Identity(b"m" * 32).peer_id, ("/ip4/127.0.0.1/tcp/1",))
-    program = worker_program(plan, 1, 64, musivum)
+    program = worker_program(plan, 2, 64, musivum)
     assert {"--no-api", "--config=/dev/null"} <= set(program.argv)
+    first = worker_program(plan, 1, 64, musivum)
+    assert {"--api=127.0.0.1:0", "--config=/dev/null"} <= set(first.argv)
     assert not {"TESSELLA_VRAM_MB", "TESSELLA_ANYTHING", "ORCHESTRATOR_URL"} & set(program.env)
     assert "HF_ENDPOINT" not in program.env
     assert (program.env["TESSELLA_HOME"], program.env["HF_TOKEN"]) == ("/h", "/h")
