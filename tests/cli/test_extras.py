@@ -43,8 +43,8 @@ run({args!r})
         ("main", ["--help"], 0, ""),
         ("worker", ["--help"], 0, ""),
         ("main", ["models", "list"], 0, ""),
-        ("main", ["up", "--prompt", "hi", "--model", "/tmp"], 1, "-r requirements.lock"),
-        ("worker", ["plan", "--weights", "/tmp"], 1, "-r requirements.lock"),
+        ("main", ["up", "--prompt", "hi", "--model", "/tmp"], 78, "-r requirements.lock"),
+        ("worker", ["plan", "--weights", "/tmp"], 78, "-r requirements.lock"),
         ("main", ["peers", "--musivum", "/ip4/127.0.0.1/tcp/1/p2p/{peer}"], 75, "unreachable"),
     ],
 )

@@ -139,7 +139,7 @@ def test_every_command_reaches_a_musivum_that_was_just_started(
         assert ended.err.count("\n") == 1
 
         second = command("serve", "--data", str(data), *ANY_PORT)
-        assert (second.status, second.out) == (1, "")
+        assert (second.status, second.out) == (78, "")
         assert second.err.startswith("musivum: bad_config: ")
         assert str(data / "musivum.db") in second.err
         assert second.err.count("\n") == 1

@@ -9,6 +9,7 @@ import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.x25519 import create_new_key_pair as new_noise_keys
 from libp2p.custom_types import TProtocol
+from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.io.trio import TrioTCPStream
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.peer.id import ID
@@ -73,8 +74,14 @@ class HostilePeer:
         self._next = 1
 
     async def send(self, data: bytes) -> None:
-        """Any bytes, as the body of Noise messages."""
-        await self.session.write(data)
+        """Any bytes, as the body of Noise messages.
+
+        The victim may end the connection in the middle of them: `ended` says so, and no error does.
+        """
+        try:
+            await self.session.write(data)
+        except ConnectionClosedError:
+            self.ended.set()
 
     async def open(self, protocol: str = "") -> int:
         """Open a stream, with room for the answer; its id. Names a protocol if there is one."""
