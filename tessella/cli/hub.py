@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 
 import trio
@@ -14,6 +15,7 @@ from tessella.cli.extras import worker_extra
 from tessella.cli.failure import DownloadFailed
 from tessella.core.errors import BadConfig, BadWeights, UnknownModel
 from tessella.core.ids import ModelId
+from tessella.worker.settings.reading import TOKEN_VARIABLE
 
 WANTED = (
     "config.json",
@@ -44,7 +46,11 @@ async def pull_from_hub(name: str, say: Callable[[str], None]) -> LocalModel:
 def _fetch(name: str, place: Path) -> None:
     with worker_extra():
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import (
+            GatedRepoError,
+            HfHubHTTPError,
+            LocalEntryNotFoundError,
+        )
         from huggingface_hub.errors import RepositoryNotFoundError as NotFound
 
     draft = place.with_name(f".{place.name}.part")
@@ -55,9 +61,18 @@ def _fetch(name: str, place: Path) -> None:
             allow_patterns=list(WANTED),
             endpoint=os.environ.get(ENDPOINT_VARIABLE) or None,
         )
+    except GatedRepoError as exc:
+        raise UnknownModel(
+            f"{name} is gated: ask for access on its page at the hub, and set {TOKEN_VARIABLE}"
+        ) from exc
     except NotFound as exc:
-        raise UnknownModel(f"the hub has no model {name!r} that we may read") from exc
+        raise UnknownModel(
+            f"the hub has no model {name!r} that we may read; a private one needs {TOKEN_VARIABLE}"
+        ) from exc
     except (HfHubHTTPError, LocalEntryNotFoundError) as exc:
+        answered = getattr(exc, "response", None)
+        if answered is not None and answered.status_code == HTTPStatus.UNAUTHORIZED:
+            raise BadConfig(f"{TOKEN_VARIABLE}: the hub does not know this token") from exc
         raise DownloadFailed(f"the hub did not give {name}: {exc}") from exc
     except OSError as exc:
         raise BadConfig(f"cannot write {place}: {exc.strerror or exc}") from exc

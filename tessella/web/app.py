@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from fastapi import FastAPI
@@ -19,6 +19,7 @@ from tessella.core.errors import LocalError
 from tessella.web.bodies import DEFAULT_BODIES, BodyCaps, BodyLimits
 from tessella.web.errors import RealJson, answers, error_answer, told_error
 from tessella.web.limits import DEFAULT_RATE, RateLimiter, RateLimits
+from tessella.web.origins import OwnPages
 
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 _LOG = logging.getLogger(__name__)
@@ -38,11 +39,13 @@ def make_app(
     *,
     bodies: BodyCaps = DEFAULT_BODIES,
     rate: RateLimits | None = DEFAULT_RATE,
+    pages: Collection[str] | None = None,
     clock: Clock = time.time,
     heard: Heard = _unheard,
 ) -> FastAPI:
-    """An app without routes. `clock` gives unix seconds; `rate` None limits nobody; `heard` is
-    told each error that is answered.
+    """An app without routes. `clock` gives unix seconds; `rate` None limits nobody; `pages` are
+    hosts whose pages may ask beside our own, and None lets those of everybody; `heard` is told each
+    error that is answered.
 
     Routes raise errors of the tree and return values; nothing of the app runs at start or stop,
     since whoever serves it owns what it uses. OpenAPI is at /openapi.json; there are no pages
@@ -60,13 +63,15 @@ def make_app(
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         default_response_class=RealJson,
-        responses=answers(400) if rate is None else answers(400, 429),
+        responses=answers(400, *([] if pages is None else [403]), *([] if rate is None else [429])),
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     # The last one added is the first to see a request.
     app.add_middleware(BodyLimits, caps=bodies)
     if rate is not None:
         app.add_middleware(RateLimiter, limits=rate)
+    if pages is not None:
+        app.add_middleware(OwnPages, hosts=pages)
     app.add_middleware(ErrorAnswers, clock=clock, heard=heard)
     return app
 

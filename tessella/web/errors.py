@@ -34,6 +34,7 @@ from tessella.core.errors import (
 )
 from tessella.core.exits import leaves
 from tessella.core.messages.failure import MAX_FAIL_CHARS
+from tessella.core.text import one_line
 
 ErrorType = Literal[
     "invalid_request_error",
@@ -205,11 +206,11 @@ def error_body(error: TessellaError | None) -> dict[str, Any]:
     error = LocalError() if error is None else error
     told: dict[str, Any] = {
         "code": error.code,
-        "message": error.told()[:MAX_FAIL_CHARS],
+        "message": one_line(error.told()[:MAX_FAIL_CHARS]),
         "type": type_of(error.status),
     }
     if isinstance(error, BadField | UnsupportedField) and error.field:
-        told["param"] = error.field[:MAX_FAIL_CHARS]
+        told["param"] = one_line(error.field[:MAX_FAIL_CHARS])
     wait = _retry_after(error)
     if wait is not None:
         told["retry_after"] = wait

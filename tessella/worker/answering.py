@@ -21,6 +21,9 @@ Say = Callable[[Message], Awaitable[None]]
 
 Task = Callable[[], Awaitable[None]]
 
+REASONS = ("stop", "length")
+"""Why an answer ends."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Answering:
@@ -78,14 +81,18 @@ class Answering:
 
     async def _next(self) -> Token:
         """The next token. Raises RemoteFailure for one that cannot be it."""
-        token, count = await self.inbox.next(), len(self.ids)
-        position = len(self.terms.prompt) + count
-        fits = count + 1 < self.terms.sampling.max_tokens or token.reason
-        if token.position != position or not 0 <= token.token_id < self.stage.vocab or not fits:
+        token, position = await self.inbox.next(), len(self.terms.prompt) + len(self.ids)
+        if token.position != position or not self._can_be_next(token):
             said = f"the tail answered {token.token_id} at {token.position}, not at {position}"
             raise RemoteFailure(OutOfTurn.code, said, retry=True)
         self.ids.append(token.token_id)
         return token
+
+    def _can_be_next(self, token: Token) -> bool:
+        told = (token.token_id, *(each.token_id for each in token.top))
+        ends = token.reason in REASONS
+        goes_on = not token.reason and len(self.ids) + 1 < self.terms.sampling.max_tokens
+        return all(0 <= each < self.stage.vocab for each in told) and (ends or goes_on)
 
     async def _report(self, watch: Watch | None) -> None:
         """Tell the client each second how far the chain is, so that it knows slow from dead."""

@@ -8,10 +8,17 @@ from functools import partial
 
 from p2p.streams import FrameStream
 from tessella.core.completions import CompletionRequest
-from tessella.core.errors import OutOfTurn, PeerClosed, PeerGone, PeerReset, RemoteFailure
+from tessella.core.errors import (
+    BadFrame,
+    OutOfTurn,
+    PeerClosed,
+    PeerGone,
+    PeerReset,
+    RemoteFailure,
+)
 from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
 from tessella.core.peers import choose_entry
-from tessella.worker.answering import Say
+from tessella.worker.answering import REASONS, Say
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.serving import Serving
 from tessella.worker.state import Loaded
@@ -76,11 +83,29 @@ class Clients:
                     answer = await onward.receive(WORD_TIMEOUT)
                     if not isinstance(answer, Begun | Delta | Done | Fail | Progress):
                         raise OutOfTurn(f"{type(answer).__name__} in an answer")
+                    _check(answer)
                 if isinstance(answer, Fail):
                     raise RemoteFailure(answer.code, answer.text, retry=answer.retry)
                 await say(answer)
                 if isinstance(answer, Done):
                     return
+
+
+def _check(answer: Begun | Delta | Done | Fail | Progress) -> None:
+    """Raises BadFrame for names that are none, an id that no vocabulary has, or another end."""
+    match answer:
+        case Begun():
+            names = (answer.request_id, *(stage.peer_id for stage in answer.chain))
+            fits = all(each.isascii() and each.isalnum() for each in names)
+        case Delta():
+            ids = (answer.token_id, *(each.token_id for each in answer.top))
+            fits = all(0 <= each < 2**32 for each in ids)
+        case Done():
+            fits = answer.reason in REASONS
+        case _:
+            return
+    if not fits:
+        raise BadFrame(f"a {type(answer).__name__} that no entry says")
 
 
 async def _answer_here(request: CompletionRequest, say: Say, loaded: Loaded) -> bool:

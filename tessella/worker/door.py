@@ -9,11 +9,13 @@ from typing import Any
 import trio
 
 from p2p.peers import Handler
+from tessella.core.errors import ModelUnavailable
 from tessella.core.messages import HOP, TOKENS
 from tessella.core.peers import NodeStatus
 from tessella.core.tool_calls import ToolFormat
 from tessella.web.limits import RateLimits
 from tessella.web.server import ServeLimits
+from tessella.web.targets import parse_url
 from tessella.worker.api.app import node_app
 from tessella.worker.api.forward import add_forward
 from tessella.worker.api.operate import OwnerRoom, add_operate
@@ -93,7 +95,9 @@ class Door:
         # Each stream keeps a read waiting; browsers and clients come beside them.
         self.limits = ServeLimits(per_address=streams + ServeLimits().per_address)
         told = _told(config, ground, rooms)
-        self.app = node_app(told, rate=RATE, clock=ground.clock, bodies=BODIES)
+        public = config.public_api_url
+        pages = (parse_url(public).host,) if public else ()
+        self.app = node_app(told, rate=RATE, clock=ground.clock, bodies=BODIES, pages=pages)
         add_forward(self.app, hops, rooms.hops)
         add_tokens(self.app, TokenRoom(tokens, rooms.desk))
         orders = OrderRoom.of(ourselves, rooms.orders, config.model, ground.clock)
@@ -112,9 +116,12 @@ def _told(config: WorkerConfig, ground: Ground, rooms: NodeRooms) -> Rooms:
     """What the routes of clients lead to."""
     state = rooms.state
 
+    def unavailable() -> ModelUnavailable:
+        return state.unavailable(trio.current_time())
+
     def prompts() -> Prompts:
         if state.loaded is None:
-            raise state.unavailable(trio.current_time())
+            raise unavailable()
         return state.loaded.entry.prompts
 
     def tool_format() -> ToolFormat | None:
@@ -137,6 +144,7 @@ def _told(config: WorkerConfig, ground: Ground, rooms: NodeRooms) -> Rooms:
         token_text=token_text,
         status=rooms.status,
         health=health,
+        unavailable=unavailable,
         limits=limits,
         counters=rooms.counters,
     )

@@ -144,9 +144,11 @@ class Downstream:
             await trio.sleep(min(PROGRESS_SECONDS, self.watch.limit / 4))
             with self.trust:
                 if self.watch.silent(trio.current_time()):
+                    layers = self._opened.chain[self._opened.place].layers
                     raise PeerSilent(
-                        f"{self.peer} made no progress for {self.watch.limit:g} s, "
-                        f"at position {self.watch.done} of {self.watch.sent}"
+                        f"{self.peer} with layers {layers} made no progress for "
+                        f"{self.watch.limit:g} s (p2p_inference_timeout_secs), at position "
+                        f"{self.watch.done} of {self.watch.sent}"
                     )
 
     async def end(self, keep_seconds: float = 0.0) -> None:

@@ -9,7 +9,16 @@ from functools import partial
 
 import trio
 
-from tessella.core.errors import Refused, RemoteFailure, TessellaError, UnknownWorker
+from tessella.core.errors import (
+    BadSignature,
+    ClaimTooSmall,
+    ClockSkew,
+    Refused,
+    RemoteFailure,
+    TessellaError,
+    UnknownWorker,
+    WorkerNotAuthorized,
+)
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import (
@@ -36,6 +45,15 @@ MAX_REPORTS_WAITING = 16
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.1, 300.0
 # What musivum says that does not know us, or by another range than we hold.
 _FORGOT = frozenset({UnknownWorker.code, Refused.code})
+# What the operator of a node that is refused can do. musivum says what is wrong, and does not know
+# by which words it was set.
+_WAYS_OUT = {
+    ClaimTooSmall.code: "vram_mb is the claim; a lower context_size or parallel_slots needs less",
+    WorkerNotAuthorized.code: "nothing is wrong with this node: ask who runs the mesh to let it in",
+    ClockSkew.code: "that is the clock of this machine",
+    BadSignature.code: "its key is another than the one this node calls, or something on the way "
+    "changes what is sent",
+}
 
 
 class Membership:
@@ -62,7 +80,12 @@ class Membership:
         )
 
     async def _register(self, register: Register) -> LayerRange:
-        assigned = await self._tracker.call(register)
+        try:
+            assigned = await self._tracker.call(register)
+        except RemoteFailure as exc:
+            if (way := _WAYS_OUT.get(exc.code)) is None:
+                raise
+            raise RemoteFailure(exc.code, f"{exc}; {way}", retry=exc.retry) from exc
         if not isinstance(assigned, Assigned):
             raise RemoteFailure("protocol_error", "musivum assigned no layers", retry=False)
         self._listed = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -47,6 +48,8 @@ from tessella.worker.status import Facts, answer_status, node_status
 from tessella.worker.tokens import TokenDesk
 from tessella.worker.trust import Neighbourhood
 from tessella.worker.watches import watches_of
+
+logger = logging.getLogger(__name__)
 
 STATUS_STREAMS = 64
 STATUS_STREAMS_PER_PEER = 8
@@ -102,6 +105,7 @@ class _Node:
         rules = Rules(config.allow_private, ground.clock, patience=patience)
 
         def blame(peer: PeerId, error: TessellaError) -> None:
+            logger.warning("%s failed a session: %s: %s", peer, error.code, error)
             counters.failed(peer)
             mesh.report(peer, error)
 

@@ -45,6 +45,10 @@ EXPIRE_SECONDS = 1.0
 FREE_SECONDS, FREE_LOOK_SECONDS = 12.0, 0.5
 # How often a node that ran out of memory looks whether there is some again.
 MEMORY_LOOK_SECONDS = 1.0
+WAY_OUT = (
+    "sessions ran out of memory in a row, so none is taken for %.0f s: less of it is needed with a "
+    "lower vram_mb, parallel_slots or context_size"
+)
 
 
 class Shards:
@@ -157,7 +161,10 @@ class Shards:
         memory, is_saturated = self._state.memory, False
         seen = memory.count
         while True:
-            is_saturated = memory.is_saturated(needed, is_saturated)
+            was_saturated = is_saturated
+            is_saturated = memory.is_saturated(needed, was_saturated)
+            if is_saturated and not was_saturated:
+                logger.warning(WAY_OUT, memory.quiet_left)
             self._say(NodeStatus.SATURATED if is_saturated else NodeStatus.HEALTHY)
             with trio.move_on_after(MEMORY_LOOK_SECONDS if is_saturated else math.inf):
                 seen = await memory.ran_out(seen)

@@ -102,8 +102,11 @@ class NodeState:
         if self.status is NodeStatus.SATURATED:
             return self._saturated()
         load, left = self.load, self.load.seconds_left(now)
+        text = f"is still loading: {load.loaded_bytes} of {load.total_bytes} bytes"
+        if self.layers is None:
+            text = "waits for its mesh to assign layers to it"
         return ModelUnavailable(
-            f"this node is still loading: {load.loaded_bytes} of {load.total_bytes} bytes",
+            f"this node {text}",
             _soon(left),
             state="loading",
             progress=load.progress,

@@ -13,7 +13,8 @@ import pytest
 from tessella.catalogue import find_model, place_of
 from tessella.cli.failure import DownloadFailed
 from tessella.cli.pull import pull
-from tessella.core.errors import BadWeights, UnknownModel
+from tessella.core.errors import BadConfig, BadWeights, UnknownModel
+from tessella.core.exits import exit_code
 
 pytestmark = [pytest.mark.mesh, pytest.mark.usefixtures("home")]
 
@@ -30,6 +31,11 @@ class Hub(ThreadingHTTPServer):
         self.models: dict[str, dict[str, bytes]] = {}
         self.asked: list[str] = []
         self.broken = False
+        self.refused: tuple[int, dict[str, str]] | None = None
+        """What every file is answered with, in place of it; a listing too where `is_hidden`."""
+        self.is_hidden = False
+        self.lost: set[str] = set()
+        """Files that are not given."""
 
 
 class Page(BaseHTTPRequestHandler):
@@ -51,8 +57,14 @@ class Page(BaseHTTPRequestHandler):
             self._send(500, b"")
         elif files is None:
             self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+        elif hub.refused and (hub.is_hidden or "/resolve/" in path):
+            status, headers = hub.refused
+            self._send(status, b"", headers)
         elif "/resolve/" in path:
             file = path.rpartition("/")[2]
+            if file in hub.lost:
+                self._send(403, b"")  # after a 5xx the hub's client waits for long
+                return
             if self.command == "GET":
                 hub.asked.append(file)
             tag = hashlib.sha1(files[file], usedforsecurity=False).hexdigest()
@@ -137,3 +149,65 @@ async def test_a_model_without_safetensors_is_refused(hub: Hub) -> None:
     with pytest.raises(BadWeights, match="org/old"):
         await pull("org/old", quiet)
     assert not place_of("org/old").exists()
+
+
+@pytest.mark.parametrize("status", [401, 403], ids=["without a token", "with one of another"])
+async def test_a_gated_model_says_where_to_ask_and_what_to_set(hub: Hub, status: int) -> None:
+    hub.models["org/gated"] = {"config.json": b"{}", "model.safetensors": b"weights"}
+    hub.refused = status, {"X-Error-Code": "GatedRepo"}
+    with pytest.raises(UnknownModel) as caught:
+        await pull("org/gated", quiet)
+    assert str(caught.value).startswith("org/gated is gated: ask for access")
+    assert str(caught.value).endswith("set HF_TOKEN")
+    assert exit_code(caught.value) == 1
+    assert not place_of("org/gated").exists()
+    hub.refused = None
+    assert (await pull("org/gated", quiet)).path == place_of("org/gated")
+
+
+async def test_a_model_that_nobody_shows_us_may_be_private(hub: Hub) -> None:
+    hub.models["org/private"] = {}
+    hub.refused, hub.is_hidden = (401, {"X-Error-Code": "RepoNotFound"}), True
+    with pytest.raises(UnknownModel, match=r"'org/private' .* HF_TOKEN$"):
+        await pull("org/private", quiet)
+
+
+async def test_a_token_that_the_hub_does_not_know_is_named(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    hub.models["org/gated"] = {"config.json": b"{}", "model.safetensors": b"weights"}
+    why = {"X-Error-Message": "Invalid credentials in Authorization header"}
+    hub.refused, hub.is_hidden = (401, why), True
+    with pytest.raises(BadConfig, match=r"^HF_TOKEN: ") as caught:
+        await pull("org/gated", quiet)
+    assert "hf_of_nobody" not in str(caught.value)
+    assert exit_code(caught.value) == 78
+
+
+SHARDED = {
+    "config.json": b"{}",
+    "model-00001-of-00002.safetensors": b"first",
+    "model-00002-of-00002.safetensors": b"second",
+}
+
+
+@pytest.mark.parametrize("index", [{}, {"model.safetensors.index.json": b"{}"}])
+async def test_shards_come_with_an_index_and_without(hub: Hub, index: dict[str, bytes]) -> None:
+    hub.models["org/sharded"] = SHARDED | index
+    found = await pull("org/sharded", quiet)
+    assert {path.name for path in found.path.iterdir()} == {*SHARDED, *index}
+
+
+async def test_what_broke_off_is_no_model_until_all_of_it_is_there(hub: Hub) -> None:
+    hub.models["org/sharded"] = SHARDED
+    hub.lost = {"model-00002-of-00002.safetensors"}
+    with pytest.raises(DownloadFailed, match="org/sharded"):
+        await pull("org/sharded", quiet)
+    hub.broken = True
+    with pytest.raises(DownloadFailed, match="org/sharded"):
+        await pull("org/sharded", quiet)
+    assert find_model("org/sharded") is None
+    hub.broken, hub.lost = False, set()
+    found = await pull("org/sharded", quiet)
+    assert {path.name for path in found.path.iterdir()} == {*SHARDED}

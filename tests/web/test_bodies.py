@@ -218,3 +218,33 @@ async def test_a_query_has_a_bounded_number_of_parameters(count: int, status: in
     async with client_of(echo) as client:
         answer = await client.get("/?" + "&".join(f"{number:x}=" for number in range(count)))
     assert answer.status_code == status
+
+
+async def test_long_bodies_are_counted_together_until_they_are_answered(
+    autojump_clock: object,
+) -> None:
+    caps = BodyCaps(
+        default=100, larger={"/a": 100, "/b/": 100}, together=150, apart=frozenset(["/b/"])
+    )
+    limited = ErrorAnswers(BodyLimits(echo, caps))
+    transport = httpx.ASGITransport(limited)
+    statuses: dict[str, list[int]] = {"/a": [], "/b/x": [], "/c": []}
+
+    async def post(path: str, size: int) -> None:
+        # It is not whole until the others have come.
+        answer = await client.post(path, content=pieces(size, 0, every=1.0))
+        statuses[path].append(answer.status_code)
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with trio.open_nursery() as nursery:
+            for path, size in (("/a", 80), ("/a", 80), ("/b/x", 100), ("/b/x", 100), ("/c", 100)):
+                nursery.start_soon(post, path, size)
+        assert {path: sorted(each) for path, each in statuses.items()} == {
+            "/a": [200, 503],
+            "/b/x": [200, 200],
+            "/c": [200],
+        }
+        # Nothing of those is left, however they ended.
+        for _ in range(3):
+            await post("/a", 90)
+        assert statuses["/a"][2:] == [200, 200, 200]

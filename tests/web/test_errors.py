@@ -281,3 +281,8 @@ def test_a_validation_error_tells_its_field_without_the_part_of_the_request() ->
 )
 def test_a_place_is_written_as_a_path(loc: tuple[str | int, ...], path: str) -> None:
     assert field_path(loc) == path
+
+
+def test_words_of_the_asker_do_not_break_the_line() -> None:
+    error = told(BadField("a\r\nb\x1b[2J", "query.a\r\nb\x1b[2J: no such parameter"))["error"]
+    assert (error["message"], error["param"]) == ("query.a b[2J: no such parameter", "a b[2J")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,21 @@ from trio.testing import MockClock
 
 from p2p.streams import FrameStream
 from tessella.core.errors import PeerGone, PeerSilent, RemoteFailure
-from tessella.core.ids import SessionId
-from tessella.core.messages import COMPLETE, AskStatus, Cancel, Complete, Fail
+from tessella.core.ids import ModelId, PeerId, SessionId
+from tessella.core.layers import LayerRange
+from tessella.core.messages import (
+    COMPLETE,
+    Alternative,
+    AskStatus,
+    Begun,
+    Cancel,
+    Complete,
+    Delta,
+    Done,
+    Fail,
+    Message,
+    Stage,
+)
 from tessella.worker.complete import REQUEST_TIMEOUT, WORD_TIMEOUT
 
 OpenMesh = Callable[..., Any]
@@ -104,6 +118,47 @@ async def test_an_entry_that_died_is_told_from_the_request(
         with pytest.raises(RemoteFailure, match=entry.identity.peer_id) as caught:
             await mesh.ask("hello", at=asked, max_tokens=2)
         assert (caught.value.code, caught.value.retry) == ("peer_unreachable", True)
+
+
+BEGUN = Begun("0" * 32, ModelId("toy"), 5, 0, ())
+DELTA = Delta("a", 65, -0.5, ())
+DONE = Done("stop", 1, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        replace(BEGUN, request_id="漢"),
+        replace(BEGUN, request_id="a\r\nSet-Cookie: b"),
+        replace(BEGUN, request_id=""),
+        replace(BEGUN, chain=(Stage(PeerId("a, b"), LayerRange(0, 6)),)),
+        replace(DELTA, token_id=-1),
+        replace(DELTA, top=(Alternative(2**40, -1.0),)),
+        replace(DONE, reason="because"),
+    ],
+    ids=repr,
+)
+async def test_what_no_entry_says_is_not_passed_on(
+    open_mesh: OpenMesh, autojump_clock: MockClock, lie: Message
+) -> None:
+    async with open_mesh([3, 3]) as mesh:
+        entry, asked = mesh.nodes
+
+        async def serve(stream: FrameStream) -> None:
+            await stream.receive()
+            for message in (BEGUN, DELTA, DONE):
+                await stream.send(lie if type(message) is type(lie) else message)
+            await stream.receive()
+
+        del entry.host.router._routes[COMPLETE]
+        entry.host.serve(COMPLETE, serve, streams=4, per_peer=4)
+        stream = await open_to(mesh, asked)
+        await stream.send(REQUEST)
+        while not isinstance(message := await stream.receive(5), Fail):
+            assert message != lie
+        assert (message.code, message.retry) == ("bad_frame", True)
+        failures = (await mesh.status(asked))["peer_failures"]
+        assert failures == {entry.identity.peer_id: 1}
 
 
 async def test_a_client_that_says_nothing_is_not_waited_for(

@@ -21,7 +21,18 @@ from tessella.core.errors import ModelUnavailable, PeerReset, RemoteFailure
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import HOP, Begun, Cancel, Delta, Done, End, Hidden, Open, Token
+from tessella.core.messages import (
+    HOP,
+    Alternative,
+    Begun,
+    Cancel,
+    Delta,
+    Done,
+    End,
+    Hidden,
+    Open,
+    Token,
+)
 from tessella.core.peers import PeerRow
 from tessella.core.sampling import Sampling
 from tessella.core.shapes import DType
@@ -206,6 +217,24 @@ async def test_a_token_that_cannot_be_is_the_chains_fault_not_the_clients(
         assert s.entry.sessions.leases() == []
         await trio.sleep(0.1)
         assert s.seen[-1] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"reason": "because"}, {"top": (Alternative(-1, 0.0),)}, {"top": (Alternative(260, 0.0),)}],
+    ids=repr,
+)
+async def test_what_no_tail_says_is_not_passed_on(
+    scene: Callable[..., Any], autojump_clock: MockClock, change: dict[str, Any]
+) -> None:
+    async def lie(s: Scene, stream: FrameStream, opened: Open) -> None:
+        await stream.send(replace(token(opened, 24), **change))
+        while not isinstance(await stream.receive(), Cancel):
+            pass
+
+    async with scene(lie) as s:
+        with pytest.raises(RemoteFailure, match="the tail answered"):
+            await s.answer()
 
 
 async def test_an_answer_without_end_is_the_chains_fault(

@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from tessella.core.errors import ModelUnavailable
 from tessella.core.peers import NodeStatus
 from tessella.web.errors import RealJson, answers
 from tessella.worker.api.metrics import CONTENT_TYPE, Metrics
@@ -18,13 +17,6 @@ from tessella.worker.api.rooms import Rooms
 _TEXT = {
     "description": "Prometheus' text format.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
-}
-_WHY = {
-    NodeStatus.PENDING_LOAD: "its layers are being loaded",
-    NodeStatus.SATURATED: "its device is out of memory",
-    NodeStatus.PAUSED: "its owner paused it",
-    NodeStatus.DRAINING: "it finishes what it began and takes nothing more",
-    NodeStatus.OFFLINE: "it is not part of a mesh",
 }
 
 
@@ -40,9 +32,8 @@ def add_about_routes(router: APIRouter, rooms: Rooms, metrics: Metrics) -> None:
 
     async def health(_: NoQuery) -> Healthy:
         """Whether the node takes requests."""
-        status = rooms.health()
-        if why := _WHY.get(status):
-            raise ModelUnavailable(f"the node is {status.value}: {why}", state=status.value)
+        if rooms.health() is not NodeStatus.HEALTHY:
+            raise rooms.unavailable()
         return Healthy()
 
     router.add_api_route("/health", health, summary="/health", responses=answers(429, 503))

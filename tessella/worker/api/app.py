@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fastapi import APIRouter, FastAPI
 
@@ -28,18 +28,21 @@ def node_app(
     rate: RateLimits | None = None,
     clock: Clock = time.time,
     bodies: Mapping[str, int] | None = None,
+    pages: Collection[str] = (),
 ) -> FastAPI:
     """Every route that leads to `rooms`, and their OpenAPI document at /openapi.json.
 
     `rate` None limits nobody; `clock` gives unix seconds; `bodies` are caps, in bytes by path, for
-    routes that others add.
+    routes that others add and that count their bodies themselves; `pages` are hosts whose pages in
+    a browser may ask.
     """
     metrics = Metrics(rooms)
     app = make_app(
         "Tessella node",
         __version__,
         rate=rate,
-        bodies=BodyCaps(larger={**BODIES, **(bodies or {})}),
+        bodies=BodyCaps(larger={**BODIES, **(bodies or {})}, apart=frozenset(bodies or ())),
+        pages=pages,
         clock=clock,
         heard=metrics.refused,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessella.core.completions import CompletionRequest
+from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId
 from tessella.core.messages import Message
 from tessella.core.peers import NodeStatus
@@ -38,6 +39,8 @@ class Rooms:
     status: Callable[[], Mapping[str, Any]]
     """The status document."""
     health: Callable[[], NodeStatus]
+    unavailable: Callable[[], ModelUnavailable]
+    """Why no session begins here, and when to ask again. Of a node that is not Healthy."""
     limits: Callable[[], InputLimits]
     """Raises ModelUnavailable while nothing is loaded."""
     counters: Counters

@@ -203,7 +203,7 @@ class SignedCalls:
         self._check_time(proof.created, now)
         head = Head(
             request.method,
-            request.url.path,
+            request.scope["path"],
             query_of(request.query_params.multi_items()),
             proof.digest,
             self._ourselves,

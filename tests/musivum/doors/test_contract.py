@@ -1,14 +1,8 @@
 """The OpenAPI document against the server, by schemathesis: what is generated from it may break
-nothing, and every answer is one that it names.
-
-`CONTRACT_EXAMPLES` cases an operation; a hundred take two minutes.
-"""
+nothing, and every answer is one that it names."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -17,42 +11,15 @@ import requests
 import requests.auth
 import schemathesis
 from schemathesis import Case
-from schemathesis.checks import CheckContext
-from schemathesis.core.transport import Response
-from schemathesis.engine import events, from_schema
-from schemathesis.engine.recorder import ScenarioRecorder
 from schemathesis.hooks import HookContext
-from schemathesis.schemas import BaseSchema
 
 from musivum.testing_http import registration_body
-from tessella.core.errors import TessellaError
 from tessella.core.signed_request import Request
+from tests.contracts import accept, fuzzed, report, schema_of
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(600)]
 
-EXAMPLES = int(os.environ.get("CONTRACT_EXAMPLES", "30"))
 SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure")
-SEEN: Counter[str] = Counter()
-
-
-def codes(error: type[TessellaError]) -> dict[str, int]:
-    """The codes of a class and all below it, with their statuses."""
-    found = {error.code: error.status}
-    for each in error.__subclasses__():
-        found |= codes(each)
-    return found
-
-
-CODES = {**codes(TessellaError), "method_not_allowed": 405}
-
-
-@schemathesis.check
-def says_a_known_code(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
-    SEEN[f"{case.method} {case.path} {response.status_code}"] += 1
-    if response.status_code >= 400:
-        error = response.json()["error"]
-        assert CODES.get(error["code"]) == response.status_code, error
-        assert error["message"]
 
 
 @schemathesis.hook
@@ -124,82 +91,27 @@ class Signing(requests.auth.AuthBase):
         return request
 
 
-def fuzzed(schema: BaseSchema) -> list[str]:
-    """What schemathesis found, by its own engine."""
-    checks = schema.config.checks
-    # A model that cannot be asked is an answer here, and no accident.
-    checks.not_a_server_error.expected_statuses = ["2xx", "3xx", "4xx", "503"]
-    schema.config.generation.update(max_examples=EXAMPLES)
-    schema.config.phases.stateful.enabled = False
-    SEEN.clear()
-    found, operations = [], set()
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.NonFatalError):
-            found.append(f"{event.label}: {event.value}")
-        if isinstance(event, events.FatalError):
-            raise event.exception
-        if isinstance(event, events.ScenarioFinished) and event.recorder.cases:
-            operations.add(event.recorder.label)
-            found += failures(event.recorder)
-    seen = Counter(key.rsplit(" ", 1)[1] for key in SEEN.elements())
-    figures = f"{len(operations)} operations, {SEEN.total()} answers, {len(found)} failures"
-    print(f"\n{figures}: {dict(sorted(seen.items()))}")  # noqa: T201 - what a run is for
-    return found
-
-
-def failures(recorder: ScenarioRecorder) -> Iterator[str]:
-    for case_id, checks in recorder.checks.items():
-        for check in checks:
-            if check.failure_info is not None:
-                failure, case = check.failure_info.failure, recorder.cases[case_id].value
-                told = f"{failure.title}: {failure.message}"
-                yield f"{check.name}: {case.method} {case.path} {case.query} {case.body!r}: {told}"
-
-
-def accept_what_no_schema_says(schema: BaseSchema) -> None:
-    """400 for an address that leads nowhere, or a range that ends before it starts."""
-    check = schema.config.checks.positive_data_acceptance
-    check.expected_statuses = [*check.expected_statuses, "400"]
-
-
-def report(found: list[str]) -> None:
-    if found:
-        pytest.fail("\n\n".join(sorted(set(found))), pytrace=False)
-
-
-def schema_of(live: Any, *paths: str, unsigned: bool = False) -> BaseSchema:
-    """The served document, or of it some paths, and what is signed without its headers."""
-    document = requests.get(f"{live.url}/openapi.json", timeout=5).json()
-    if paths:
-        document["paths"] = {path: document["paths"][path] for path in paths}
-    for methods in document["paths"].values() if unsigned else ():
-        for operation in methods.values():
-            operation["parameters"], operation["security"] = [], []
-    schema = schemathesis.openapi.from_dict(document)
-    schema.config.update(base_url=live.url)
-    return schema
-
-
 def test_anybody_is_answered_as_documented(live: Any) -> None:
-    report(fuzzed(schema_of(live)))
+    report(fuzzed(schema_of(live.url)))
 
 
 def test_nodes_are_answered_as_documented(live: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NODE, "live", live)
-    schema = schema_of(live, *SIGNED, unsigned=True)
+    schema = schema_of(live.url, *SIGNED, unsigned=True)
     schema.auth.set_from_requests(Signing(live))
-    accept_what_no_schema_says(schema)
+    # An address that leads nowhere, or a range that ends before it starts.
+    accept(schema, "400")
     report(fuzzed(schema))
 
 
 def test_the_operator_is_answered_as_documented(live: Any) -> None:
-    schema = schema_of(live, "/rebalance", "/reputation", "/weights/manifest")
+    schema = schema_of(live.url, "/rebalance", "/reputation", "/weights/manifest")
     schema.config.update(headers={"Authorization": f"Bearer {live.token}"})
-    accept_what_no_schema_says(schema)
+    accept(schema, "400")
     report(fuzzed(schema))
 
 
 def test_an_answer_that_is_not_documented_would_be_found(live: Any) -> None:
-    schema = schema_of(live, "/api/v1/assignment")
+    schema = schema_of(live.url, "/api/v1/assignment")
     del schema.raw_schema["paths"]["/api/v1/assignment"]["get"]["responses"]["404"]
     assert "Received: 404" in " ".join(fuzzed(schema))

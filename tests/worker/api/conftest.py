@@ -13,6 +13,7 @@ import trio
 from fastapi import FastAPI
 
 from tessella.core.completions import CompletionRequest
+from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Alternative, Begun, Delta, Done, Stage
@@ -81,6 +82,7 @@ class Node:
     script: Script = field(default_factory=lambda: saying("Hello", "!"))
     tool_format: ToolFormat | None = ToolFormat.HERMES
     health: NodeStatus = NodeStatus.HEALTHY
+    why: ModelUnavailable = field(default_factory=lambda: ModelUnavailable("it is not healthy"))
     limits: InputLimits | Exception = field(
         default_factory=lambda: InputLimits(
             context_size=256, max_input_tokens=200, source="measured"
@@ -101,6 +103,7 @@ class Node:
             token_text=lambda token_id: VOCABULARY[token_id],
             status=lambda: {"status": self.health.value, "sessions": [{}], "kv_bytes": 12},
             health=lambda: self.health,
+            unavailable=lambda: self.why,
             limits=self._limits,
             counters=self.counters,
         )
@@ -153,6 +156,7 @@ class Switch:
             token_text=lambda token_id: VOCABULARY[token_id],
             status=lambda: self.node.rooms().status(),
             health=lambda: self.node.health,
+            unavailable=lambda: self.node.why,
             limits=lambda: self.node.rooms().limits(),
             counters=self.node.counters,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tessella.core.errors import ModelUnavailable
 from tessella.core.peers import NodeStatus
 from tests.worker.api.conftest import Node
 
@@ -19,13 +20,14 @@ async def test_one_that_does_not_says_why(
     node: Node, client: httpx.AsyncClient, status: NodeStatus
 ) -> None:
     node.health = status
+    node.why = ModelUnavailable("it loads", 2.5, state="loading", progress=0.5, eta_seconds=2.5)
     answer = await client.get("/health")
-    assert answer.status_code == 503
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "3")
     error = answer.json()["error"]
-    assert error["code"] == "model_unavailable"
-    assert error["details"] == {"state": status.value}
-    assert error["message"].startswith(f"the node is {status.value}: ")
-    assert (await client.head("/health")).status_code == 503
+    assert (error["code"], error["message"]) == ("model_unavailable", "it loads")
+    assert error["details"] == {"state": "loading", "progress": 0.5, "eta_seconds": 2.5}
+    head = await client.head("/health")
+    assert (head.status_code, head.headers["Retry-After"]) == (503, "3")
 
 
 async def test_a_balancer_may_ask_without_a_body(client: httpx.AsyncClient) -> None:

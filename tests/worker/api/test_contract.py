@@ -1,43 +1,45 @@
 """The OpenAPI document of a node against a live one, by schemathesis: what is generated from it
-breaks nothing, and every answer is one that it names.
-
-`CONTRACT_EXAMPLES` cases an operation.
-"""
+breaks nothing, and every answer is one that it names."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
-from queue import Queue
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 import requests
+import requests.auth
 import schemathesis
-import trio
 from schemathesis import Case
-from schemathesis.checks import CheckContext
-from schemathesis.core.transport import Response
-from schemathesis.engine import events, from_schema
+from schemathesis.core import NOT_SET
 from schemathesis.hooks import HookContext
-from schemathesis.schemas import BaseSchema
 
-from tessella.core.completions import CompletionRequest
-from tessella.core.errors import ContextTooLong, TooManySessions
-from tessella.core.messages import Alternative
-from tessella.web.server import serve_http
-from tessella.worker.api.rooms import Say
-from tests.worker.api.conftest import PATHS, Node, begun, delta, done, minimal
+from tessella.core.identity import Identity
+from tessella.core.signed_request import Request
+from tessella.worker.api.operate import PATH as OPERATE
+from tessella.worker.api.orders import PATH as ORDERS
+from tessella.worker.http_hops.asks import FORWARD_PATH, TOKEN_PATH
+from tests.contracts import SEEN, accept, fuzzed, report, schema_of
+from tests.worker.api.conftest import PATHS, minimal
+from tests.worker.api.live_node import (
+    MODEL,
+    MUSIVUM,
+    OWNER,
+    SHAPE,
+    STRANGERS,
+    LiveNode,
+    a_live_node,
+)
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(600)]
 
-EXAMPLES = int(os.environ.get("CONTRACT_EXAMPLES", "30"))
-START_SECONDS = 10.0
-SEEN: Counter[str] = Counter()
+STREAMS = (FORWARD_PATH, TOKEN_PATH + "{request_id}")
+ASKED: Counter[str] = Counter()
+"""Valid bodies, by path."""
 CONTRADICTORY = (
+    "logit_bias",
     "max_completion_tokens",
     "model",
     "response_format",
@@ -48,116 +50,102 @@ CONTRADICTORY = (
 )
 
 
-async def answer(request: CompletionRequest, say: Say) -> None:
-    """Answers most; some prompts are too long, and now and then there is no room."""
-    text = request.prompt or "".join(each.content for each in request.messages)
-    if len(text) > 200:
-        raise ContextTooLong(f"the prompt is {len(text)} tokens")
-    if request.sampling.seed % 7 == 3:
-        raise TooManySessions("full")
-    await say(begun())
-    for token_id, text in ((1, "Hel"), (2, "lo"), (0, "")):
-        top = [Alternative(5, -2.0)] * min(1, request.sampling.logprobs)
-        await say(delta(text, token_id, top))
-    await say(done(3))
-
-
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """Where a node answers, in a thread of its own, until the tests are done."""
-    started: Queue[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = Queue()
-
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            serve = partial(serve_http, Node(script=answer).app(), ["127.0.0.1:0"])
-            (where,) = await nursery.start(serve)
-            token = trio.lowlevel.current_trio_token()
-            started.put((where, token, nursery.cancel_scope))
-
-    thread = threading.Thread(target=trio.run, args=(run,))
-    thread.start()
-    where, token, scope = started.get(timeout=START_SECONDS)
-    yield where
-    token.run_sync_soon(scope.cancel)
-    thread.join(START_SECONDS)
-    assert not thread.is_alive()
-
-
-@schemathesis.check
-def has_the_body_of_all_errors(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
-    SEEN[f"{case.method} {case.path} {response.status_code}"] += 1
-    if response.status_code >= 400 and case.method != "HEAD":
-        error = response.json()["error"]
-        assert error["code"]
-        assert error["message"]
-        assert "\n" not in error["message"]
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNode]:
+    with a_live_node(tmp_path_factory.mktemp("toy")) as node:
+        yield node
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Every second body that is valid is also one that can be answered: no schema says which."""
-    is_valid = case.meta is not None and case.meta.generation.mode.is_positive
-    if is_valid and case.path in PATHS and isinstance(case.body, dict):
-        SEEN[f"valid {case.path}"] += 1
-        if SEEN[f"valid {case.path}"] % 2:
+    """Every second case that is valid is also one that can be honoured: no schema says which."""
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    ASKED[case.path] += 1
+    if case.path in STREAMS:
+        # Nothing is said here: it would only be waited for.
+        case.query |= {"wait": "0"} if "wait" in case.query else {}
+        if ASKED[case.path] % 2:
+            case.query["number"] = "1"
+            case.body = case.body if case.query["act"] in ("write", "finish") else NOT_SET
+    elif case.path == OPERATE and isinstance(case.body, dict):
+        # It would be the last that the node does.
+        case.body |= {"order": "resume"} if case.body.get("order") == "drain" else {}
+    elif ASKED[case.path] % 2 and isinstance(case.body, dict):
+        if case.path in PATHS:
             kept = {name: value for name, value in case.body.items() if name not in CONTRADICTORY}
             case.body = minimal(case.path, **kept | minimal(case.path))
+        elif case.path == ORDERS:
+            start = ASKED[case.path] % SHAPE.layers
+            case.body = {"model_repo": MODEL, "layer_ranges": [[start, SHAPE.layers]]}
 
 
-def fuzzed(schema: BaseSchema) -> list[str]:
-    """What schemathesis found, by its own engine."""
-    checks = schema.config.checks
-    # A node that is full is no accident.
-    checks.not_a_server_error.expected_statuses = ["2xx", "3xx", "4xx", "503"]
-    # What no schema says: lengths that contradict each other, a tool of no name, another model.
-    accepted = checks.positive_data_acceptance
-    accepted.expected_statuses = [*accepted.expected_statuses, "400", "404", "503"]
-    schema.config.generation.update(max_examples=EXAMPLES)
-    schema.config.phases.stateful.enabled = False
-    SEEN.clear()
-    found, operations = [], set()
-    for event in from_schema(schema).execute():
-        if isinstance(event, events.NonFatalError):
-            found.append(f"{event.label}: {event.value}")
-        if isinstance(event, events.FatalError):
-            raise event.exception
-        if isinstance(event, events.ScenarioFinished) and event.recorder.cases:
-            operations.add(event.recorder.label)
-            for case_id, results in event.recorder.checks.items():
-                case = event.recorder.cases[case_id].value
-                found += [
-                    f"{check.name}: {case.method} {case.path} {case.query} {case.body!r}: "
-                    f"{check.failure_info.failure.title}: {check.failure_info.failure.message}"
-                    for check in results
-                    if check.failure_info is not None
-                ]
-    answers = [key for key in SEEN.elements() if not key.startswith("valid")]
-    seen = Counter(key.rsplit(" ", 1)[1] for key in answers)
-    figures = f"{len(operations)} operations, {len(answers)} answers, {len(found)} failures"
-    print(f"\n{figures}: {dict(sorted(seen.items()))}")  # noqa: T201 - what a run is for
-    return found
+class Signing(requests.auth.AuthBase):
+    """Signs what goes out, whatever that is. A stream is opened before something is done to it."""
+
+    def __init__(self, live: LiveNode, *callers: Identity) -> None:
+        self._live = live
+        self._callers = callers
+        self._calls = 0
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        caller = self._callers[self._calls % len(self._callers)]
+        self._calls += 1
+        parts = urlsplit(request.url or "")
+        query = tuple(parse_qsl(parts.query, keep_blank_values=True))
+        content = request.body or b""
+        body = content.encode() if isinstance(content, str) else content
+        path = unquote(parts.path)
+        stream = dict(query).get("stream", "")
+        if ("number", "1") in query:
+            self._live.post(caller, path, stream=stream, act="open")
+        asked = Request(request.method or "", path, query, body, OWNER.peer_id)
+        request.headers.update(self._live.signed(caller, asked))
+        return request
 
 
-def schema_of(url: str, *paths: str) -> BaseSchema:
-    """The served document, or of it some paths."""
-    document = requests.get(f"{url}/openapi.json", timeout=5).json()
-    if paths:
-        document["paths"] = {path: document["paths"][path] for path in paths}
-    schema = schemathesis.openapi.from_dict(document)
-    schema.config.update(base_url=url)
-    return schema
-
-
-def test_anybody_is_answered_as_documented(url: str) -> None:
-    if found := fuzzed(schema_of(url)):
-        pytest.fail("\n\n".join(sorted(set(found))), pytrace=False)
+def test_anybody_is_answered_as_documented(live: LiveNode) -> None:
+    schema = schema_of(live.url)
+    # Lengths that contradict each other, a tool of no name, another model, no room for four.
+    accept(schema, "400", "404", "413", "503")
+    report(fuzzed(schema))
     # Each completion route was answered, and refused.
     for path in PATHS:
         assert SEEN[f"POST {path} 200"] > 0
         assert SEEN[f"POST {path} 400"] > 0
+    for path in (*STREAMS, OPERATE, ORDERS):
+        assert SEEN[f"POST {path} 401"] > 0
+        assert SEEN[f"POST {path} 200"] == 0
 
 
-def test_an_answer_that_is_not_documented_would_be_found(url: str) -> None:
-    schema = schema_of(url, "/v1/models/{model}")
+def test_nodes_are_answered_as_documented(live: LiveNode) -> None:
+    schema = schema_of(live.url, *STREAMS, unsigned=True)
+    schema.auth.set_from_requests(Signing(live, *STRANGERS))
+    # Out of turn, or a body where none belongs.
+    accept(schema, "400", "503")
+    report(fuzzed(schema))
+    assert SEEN[f"POST {FORWARD_PATH} 200"] > 0
+
+
+def test_the_owner_is_answered_as_documented(live: LiveNode) -> None:
+    schema = schema_of(live.url, OPERATE, unsigned=True)
+    schema.auth.set_from_requests(Signing(live, OWNER))
+    accept(schema, "400")
+    report(fuzzed(schema))
+    assert SEEN[f"POST {OPERATE} 200"] > 0
+    live.post(OWNER, OPERATE, b'{"order": "resume"}').raise_for_status()
+    live.until_it_serves()
+
+
+def test_musivum_is_answered_as_documented(live: LiveNode) -> None:
+    schema = schema_of(live.url, ORDERS, unsigned=True)
+    schema.auth.set_from_requests(Signing(live, MUSIVUM))
+    accept(schema, "400")
+    report(fuzzed(schema))
+    assert SEEN[f"POST {ORDERS} 200"] > 0
+
+
+def test_an_answer_that_is_not_documented_would_be_found(live: LiveNode) -> None:
+    schema = schema_of(live.url, "/v1/models/{model}")
     del schema.raw_schema["paths"]["/v1/models/{model}"]["get"]["responses"]["404"]
     assert "Received: 404" in " ".join(fuzzed(schema))
