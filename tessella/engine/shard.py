@@ -34,6 +34,11 @@ class LoadedTensor:
     nbytes: int
 
 
+# The largest activations known of trained models are some 1e5; what is far above them steers every
+# layer after it, whatever was asked.
+MAX_HIDDEN = 1e9
+
+
 class Shard:
     """The loaded layers of one range. `load_shard` makes one; dropping it frees its memory."""
 
@@ -123,7 +128,8 @@ class Shard:
     def from_wire(self, tensor: WireTensor) -> Tensor:
         """A peer's hidden state, checked, in our own dtype: stages of one chain may differ in it.
 
-        Raises BadTensor for a lie in form, or NaN or Inf.
+        Raises BadTensor for a lie in form, for NaN or Inf, and for values that no layer produces or
+        that our dtype does not hold.
         """
         try:
             sent = DType(tensor.dtype)
@@ -132,18 +138,24 @@ class Shard:
         rows = check_hidden(tensor, hidden=self.shape.hidden, dtype=sent)
         # torch wants memory it could write to, so the bytes are copied once.
         values = torch.frombuffer(bytearray(tensor.data), dtype=torch_dtype(sent))
-        if not values.isfinite().all():
-            raise BadTensor("a hidden state with values that are not finite")
         ours = torch_dtype(self.dtype)
+        most = min(MAX_HIDDEN, torch.finfo(ours).max)
+        # Of NaN no comparison is true.
+        if not float(values.abs().max()) <= most:
+            raise BadTensor(f"a hidden state with values that are not finite, or above {most:g}")
         return values.view(rows, self.shape.hidden).to(self.device.torch_device, ours)
 
     @staticmethod
     @torch.inference_mode()
     def to_wire(tensor: Tensor, dtype: DType) -> WireTensor:
-        """A tensor as it travels, cast to `dtype`. Raises NotFinite for NaN or Inf after that."""
+        """A tensor as it travels, cast to `dtype`.
+
+        Raises NotFinite for NaN, Inf, or what the next stage would not believe, after that.
+        """
         values = tensor.detach().to("cpu", torch_dtype(dtype)).contiguous()
-        if not values.isfinite().all():
-            raise NotFinite("these layers produced values that are not finite")
+        if not float(values.abs().max()) <= MAX_HIDDEN:
+            told = f"these layers produced values that are not finite, or above {MAX_HIDDEN:g}"
+            raise NotFinite(told)
         # numpy has no bf16: the elements leave as plain bytes.
         data = values.flatten().view(torch.uint8).numpy().tobytes()
         return WireTensor(dtype.value, tuple(values.shape), data)

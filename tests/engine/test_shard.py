@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -238,6 +239,7 @@ def test_the_bytes_are_little_endian(dtype: DType, golden: str) -> None:
         (float("nan"), DType.F32),
         (float("-inf"), DType.BF16),
         (70_000.0, DType.F16),
+        (-2e9, DType.F32),
     ],
 )
 def test_our_own_values_that_are_not_finite_are_not_sent(value: float, dtype: DType) -> None:
@@ -255,11 +257,23 @@ def test_our_own_values_that_are_not_finite_are_not_sent(value: float, dtype: DT
         WireTensor("f32", (0, 32), b""),
         WireTensor("f32", (1, 32), bytes(124) + bytes.fromhex("0000807f")),
         WireTensor("f32", (1, 32), bytes.fromhex("0000c07f") + bytes(124)),
+        WireTensor("f32", (1, 32), bytes(124) + struct.pack("<f", -3e38)),
+        WireTensor("bf16", (1, 32), bytes(62) + bytes.fromhex("617f")),
     ],
 )
 def test_a_peers_tensor_that_lies_is_refused(middle: Shard, lie: WireTensor) -> None:
     with pytest.raises(BadTensor):
         middle.from_wire(lie)
+
+
+def test_a_value_that_our_dtype_does_not_hold_is_the_peers_fault(
+    middle: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = WireTensor("f32", (1, 32), bytes(124) + struct.pack("<f", 70_000.0))
+    assert float(middle.from_wire(sent).max()) == 70_000.0
+    monkeypatch.setattr(middle, "dtype", DType.F16)
+    with pytest.raises(BadTensor, match="above 65504"):
+        middle.from_wire(sent)
 
 
 @pytest.mark.parametrize("word", ["f16", "bf16", "f32"])

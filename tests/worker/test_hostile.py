@@ -85,6 +85,7 @@ async def failure(stream: FrameStream) -> Fail:
     [
         (Hidden(SESSION, 0, 0, tensor(math.nan), False), "bad_tensor", "finite"),
         (Hidden(SESSION, 0, 0, tensor(math.inf), False), "bad_tensor", "finite"),
+        (Hidden(SESSION, 0, 0, tensor(3e38), False), "bad_tensor", "above 1e+09"),
         (Hidden(SESSION, 0, 0, replace(tensor(), dtype="f16"), False), "bad_tensor", "f16"),
         (Hidden(SESSION, 0, 0, replace(tensor(), shape=(1, 63)), False), "bad_tensor", "63"),
         (Hidden(SESSION, 0, 0, replace(tensor(), data=b"x"), False), "bad_tensor", "1 bytes"),
