@@ -18,6 +18,7 @@ from tessella.cli.logs import configure_logging
 from tessella.cli.manifest import manifest
 from tessella.cli.model_cache import renew
 from tessella.cli.node import Manners, serve
+from tessella.cli.node_model import fetch_model
 from tessella.cli.node_options import given_by
 from tessella.cli.node_settings import complete_settings, config
 from tessella.cli.plan import plan
@@ -95,7 +96,8 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
     settings = complete_settings(given, os.environ)
     if clean_cache:
         directory = settings.worker.models_dir or models_directory()
-        trio.run(renew, directory, settings.mesh.default_model, settings.worker.weights, typer.echo)
+        trio.run(renew, directory, settings.mesh.default_model, settings.worker.weights, _say)
+    trio.run(fetch_model, settings, _say)
     made = worker_config(settings, listen=listen or (), clean_cache=clean_cache)
     configure_logging(made.log_format)
     identity = load_or_create_key(settings.mesh.keypair_path.expanduser())
@@ -105,6 +107,11 @@ def node(  # noqa: PLR0913 - typer makes a flag of each parameter
         join_after_stdin=join_after_stdin,
     )
     run_command(partial(serve, made, identity, manners))
+
+
+def _say(text: str) -> None:
+    """On stderr: stdout is for events."""
+    typer.echo(text, err=True)
 
 
 def run(args: Sequence[str] | None = None) -> NoReturn:

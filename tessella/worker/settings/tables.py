@@ -76,10 +76,12 @@ class WorkerTable:
     lies."""
 
     models_dir: Path | None = key(None)
-    """Where models lie. None is `models` in TESSELLA_HOME."""
+    """Where models are looked for first, before `models` in TESSELLA_HOME, where they are fetched
+    to."""
 
     hub: str | None = key(None, URL, variables=("HF_ENDPOINT",))
-    """The hub that models are fetched from. None is HuggingFace's."""
+    """The hub that a model `org/name` is fetched from, where it is not here. None is
+    HuggingFace's."""
 
     model_cache_prune: str = key("off", PRUNE, flags=("--model-cache-prune",))
     """Whether shards that a new assignment no longer needs are deleted; a dry run only tells which
