@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -142,8 +143,8 @@ class Entry:
     def _keep(self, name: str, answering: Answering, stage: Stage) -> None:
         terms = answering.terms
         self.sessions.park(stage, Park, MAX_PARK_SECONDS)
-        # The last token was chosen, and no stage has computed it.
-        ids = [*terms.prompt, *answering.ids][: stage.lease.held]
+        # The last token was chosen, and no stage has computed it. Packed: kept for minutes.
+        ids = array("I", [*terms.prompt, *answering.ids][: stage.lease.held])
         opened = terms.opened
         self.kept.keep(name, Kept(opened.session_id, opened.epoch, opened.chain, ids))
 

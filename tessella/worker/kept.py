@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import Stage
 
-# Each remembers its ids, some 100 KB for the longest; their KV is bounded by its own budget.
+# Each remembers its ids, four bytes a position; their KV is bounded by its own budget.
 MAX_KEPT = 256
 
 

@@ -102,7 +102,12 @@ class _Node:
         config, ground, state, counters = self.config, self.ground, self.state, self.counters
         # A hop is given up by who waits for it: a tunnel that comes back sooner is not noticed.
         patience = 0.8 * config.hop_timeout
-        rules = Rules(config.allow_private, ground.clock, patience=patience)
+        rules = Rules(
+            config.allow_private,
+            ground.clock,
+            patience=patience,
+            callback_hosts=config.callback_allowed_hosts,
+        )
 
         def blame(peer: PeerId, error: TessellaError) -> None:
             logger.warning("%s failed a session: %s: %s", peer, error.code, error)
@@ -210,7 +215,7 @@ def _oom_rule(config: WorkerConfig) -> OomRule:
 def _news(state: NodeState, counters: Counters) -> News:
     if state.layers is None:
         raise LocalError("a node that was assigned nothing has nothing to say")
-    depth = len(state.loaded.entry.sessions.leases()) if state.loaded else 0
+    depth = state.loaded.entry.sessions.at_work if state.loaded else 0
     load = state.load
     said = Announce(
         state.status.value, depth, counters.step_ms, load.loaded_bytes, load.total_bytes

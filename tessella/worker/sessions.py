@@ -56,6 +56,11 @@ class Sessions:
         """Bytes of KV that may be reserved."""
         return self._limits.kv_bytes
 
+    @property
+    def at_work(self) -> int:
+        """Sessions that others wait behind: what is parked makes room for whoever comes."""
+        return len(self._held) - len(self._parked())
+
     def leases(self) -> list[Lease]:
         """What each session holds."""
         return [stage.lease for stage in self._held.values()]

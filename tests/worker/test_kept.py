@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tessella.client import complete
+from tessella.client import ask_peers, complete
 from tessella.core.completions import CompletionRequest
 from tessella.core.ids import ModelId, PeerId, SessionId
 from tessella.core.layers import LayerRange
@@ -97,6 +97,18 @@ async def test_every_stage_computes_the_new_tokens_of_a_second_turn_only(
         assert added == [new + 3] * 3
         whole = await mesh.ask(FIRST + first.text + " and more", max_tokens=4)
         assert (second.ids, second.text) == (whole.ids, whole.text)
+
+
+async def test_a_conversation_that_is_kept_is_no_load_to_others(
+    open_mesh: OpenMesh, autojump_clock: MockClock
+) -> None:
+    async with open_mesh([3, 3]) as mesh:
+        await turn(mesh, FIRST, max_tokens=6)
+        await trio.sleep(6.0)
+        rows = await ask_peers(mesh.client, mesh.musivum.address)
+        assert [row.queue_depth for row in rows] == [0, 0]
+        kept = [(await mesh.status(node))["sessions"][0]["state"] for node in mesh.nodes]
+        assert kept == ["parked", "parked"]
 
 
 async def test_a_conversation_that_turns_back_goes_on_from_there(

@@ -90,6 +90,15 @@ async def test_a_parked_session_holds_its_memory_until_its_deadline(
     assert stage.cache_bytes == 0
 
 
+async def test_nobody_waits_behind_what_is_parked(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 20)
+    with sessions.open(a_lease("one"), LAYERS, OWNER) as stage:
+        assert sessions.at_work == 1
+        sessions.park(stage, Park, 5.0)
+    with sessions.open(a_lease("two"), LAYERS, OWNER):
+        assert (len(sessions.leases()), sessions.at_work) == (2, 1)
+
+
 async def test_parked_sessions_make_room_the_nearest_to_its_deadline_first(
     toy_shard: Shard,
 ) -> None:

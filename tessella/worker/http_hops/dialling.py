@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,10 +31,11 @@ from tessella.core.errors import (
 )
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
+from tessella.core.messages import TOKENS
 from tessella.core.signed_request import Request, answer_text, check_answer, sign_request
 from tessella.web.byte_calls import Post, post_bytes
 from tessella.web.client import open_client
-from tessella.web.targets import Resolver, Target, resolve_target
+from tessella.web.targets import MAX_URL_CHARS, Resolver, Target, parse_url, resolve_target
 from tessella.worker.http_hops.asks import Ask, Said, read_end
 from tessella.worker.http_hops.dialled import DialledStream
 
@@ -67,6 +68,8 @@ class Rules:
     transport: httpx.AsyncBaseTransport | None = None
     """For tests; None takes the network."""
     resolver: Resolver | None = None
+    callback_hosts: Collection[str] = ()
+    """Hosts that tokens may go to although they are in private networks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class Route:
     """Where a peer answers a protocol over HTTP."""
 
     api_url: str
-    """Of the peer, as it tells it; a proxy there may take a path before ours away."""
+    """Of the peer, as it tells it; a proxy there may take a path before ours away. Without a query:
+    ours would be a part of it."""
     path: str
     """What is signed."""
 
@@ -119,7 +123,7 @@ class HttpHops:
         raise PeerSilent(f"{peer} did not answer within {OPEN_SECONDS:g} s at {route.api_url!r}")
 
     async def _open(self, peer: PeerId, route: Route, protocol: str) -> FrameStream:
-        target = await self._target(peer, route)
+        target = await self._target(peer, route, protocol)
         host, unused = self._host_of(target)
         line = _Line(peer, route.path, target, host)
         stream = DialledStream(peer, partial(self._call, line), self._rules.patience)
@@ -136,14 +140,19 @@ class HttpHops:
         self._nursery.start_soon(self._run, stream, framed, host)
         return framed
 
-    async def _target(self, peer: PeerId, route: Route) -> Target:
-        url, rules = route.api_url.rstrip("/") + route.path, self._rules
+    async def _target(self, peer: PeerId, route: Route, protocol: str) -> Target:
+        rules = self._rules
         try:
+            allowed = self._is_called_back(route, protocol) or rules.allow_private
             return await resolve_target(
-                url, rules.allow_private, resolver=rules.resolver, public_https=True
+                _below(route), allowed, resolver=rules.resolver, public_https=True
             )
         except BadAddress as exc:
             raise PeerUnreachable(f"no way to {peer} over HTTP: {exc}") from exc
+
+    def _is_called_back(self, route: Route, protocol: str) -> bool:
+        hosts = self._rules.callback_hosts
+        return protocol == TOKENS and bool(hosts) and parse_url(route.api_url).host in hosts
 
     async def _run(self, stream: DialledStream, framed: FrameStream, host: _Host) -> None:
         try:
@@ -192,6 +201,13 @@ class HttpHops:
         with trio.CancelScope(shield=True):
             while self._hosts:
                 await self._hosts.popitem()[1].client.aclose()
+
+
+def _below(route: Route) -> str:
+    """The URL of a route. Raises BadAddress."""
+    if "?" in route.api_url or "#" in route.api_url:
+        raise BadAddress(f"not a URL that is called from here: {route.api_url[:MAX_URL_CHARS]!r}")
+    return route.api_url.rstrip("/") + route.path
 
 
 async def _begin(stream: DialledStream) -> None:

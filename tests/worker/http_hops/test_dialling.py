@@ -23,7 +23,7 @@ from tessella.core.errors import (
 )
 from tessella.core.frames import MIB
 from tessella.core.identity import Identity
-from tessella.core.messages import HOP, AskStatus, Complete, Fail, Message, Status
+from tessella.core.messages import HOP, TOKENS, AskStatus, Complete, Fail, Message, Status
 from tessella.worker.http_hops.dialling import (
     MAX_HOSTS,
     OPEN_SECONDS,
@@ -258,6 +258,8 @@ Bad = dict[str, Any]
         ("ftp://bert.test", True),
         ("http://user:secret@bert.test", True),
         ("http://bert.test:22", True),
+        ("http://bert.test/admin?delete=all&", True),
+        ("http://bert.test/admin#", True),
         ("", True),
     ],
 )
@@ -269,6 +271,23 @@ async def test_a_url_that_may_not_be_called_is_no_way_and_is_not_called(
         with pytest.raises(PeerUnreachable, match="not a URL that is called"):
             await hops.open(BERT.peer_id, Route(url, "/v1/forward"), HOP)
         assert net.seen == []
+
+
+@pytest.mark.parametrize("url", ["http://bert.test", "http://10.0.0.1:8080"])
+@pytest.mark.parametrize(
+    ("protocol", "listed", "is_called"),
+    [(TOKENS, True, True), (HOP, True, False), (TOKENS, False, False)],
+)
+async def test_tokens_go_to_a_private_host_that_the_operator_lists(
+    url: str, protocol: str, listed: bool, is_called: bool, autojump_clock: MockClock
+) -> None:
+    net = HttpNet()
+    hosts = ("bert.test", "10.0.0.1") if listed else ("anna.test",)
+    rules = replace(net.rules(), allow_private=False, callback_hosts=hosts)
+    async with open_http_hops(ANNA, rules) as hops:
+        with pytest.raises(PeerUnreachable):
+            await hops.open(BERT.peer_id, Route(url, "/v1/forward"), protocol)
+    assert bool(net.seen) is is_called
 
 
 async def test_who_answers_there_has_to_be_that_peer(autojump_clock: MockClock) -> None:
