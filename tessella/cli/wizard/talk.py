@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 from textwrap import indent
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -71,10 +74,7 @@ class TerminalTalk:
         prompt = Text(one_line(question), style="cyan")
         while True:
             try:
-                if default:
-                    line = Prompt.ask(prompt, console=self._out, default=default)
-                else:
-                    line = Prompt.ask(prompt, console=self._out)
+                line = self._typed(prompt, default)
                 line.encode()
             except UnicodeError:
                 self.say("That is no text of this terminal's encoding.")
@@ -82,6 +82,36 @@ class TerminalTalk:
             if len(line) <= MAX_ANSWER_CHARS and line.isprintable():
                 return line.strip() or default
             self.say(f"That is not a line of at most {MAX_ANSWER_CHARS} characters.")
+
+    def _typed(self, prompt: Text, default: str) -> str:
+        typed: Any = TypedLines() if sys.stdin.isatty() else None
+        if default:
+            return Prompt.ask(prompt, console=self._out, default=default, stream=typed)
+        return Prompt.ask(prompt, console=self._out, stream=typed)
+
+
+class TypedLines:
+    """Lines of the terminal on stdin. A Ctrl-C is heard whenever it comes.
+
+    One that comes when the prompt is out and the read has not begun is only noted by Python's own
+    reading, which then waits for a line all the same.
+    """
+
+    def readline(self) -> str:
+        """The next line. Raises EOFError and KeyboardInterrupt."""
+        ready, heard = os.pipe()
+        os.set_blocking(heard, False)
+        before = signal.set_wakeup_fd(heard, warn_on_full_buffer=False)
+        try:
+            select.select([sys.stdin, ready], [], [])
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(ready)
+            os.close(heard)
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line
 
 
 def ask_for(talk: Talk, question: str, read: Callable[[str], T], default: str = "") -> T:
