@@ -65,6 +65,11 @@ class Tokenizer:
         """Tokens that there are, added ones included. A model may have more rows than that."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest one: no text of n tokens has more than n times that."""
+        return max(map(len, self._backend.get_vocab(with_added_tokens=True)), default=1)
+
     @property
     def has_chat_template(self) -> bool:
         """Whether `encode_chat` can work."""
@@ -99,7 +104,12 @@ class Tokenizer:
         A special token spelled out in the text is that token. Raises BadRequest for text that is
         not Unicode.
         """
-        return self._backend.encode(_unicode(text), add_special_tokens=add_special_tokens).ids
+        # The call for one text keeps the interpreter to itself, for seconds if that is long.
+        (found,) = self._backend.encode_batch_fast(
+            [_unicode(text)], add_special_tokens=add_special_tokens
+        )
+        ids: list[int] = found.ids
+        return ids
 
     def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
         """The ids of a text in which no spelling is a special or added token, without marks.

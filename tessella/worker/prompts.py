@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from tessella.core.completions import ChatMessage, CompletionRequest
-from tessella.core.errors import BadRequest, UnsupportedField
+from tessella.core.errors import BadRequest, Busy, ContextTooLong, UnsupportedField
 from tessella.core.sampling import Sampling
 from tessella.core.tool_choice import check_tools, forced_call
 from tessella.engine.fill import encode_fill, fill_stop_ids
@@ -20,6 +20,13 @@ from tessella.worker.tail import compile_grammar
 # A tokenizer reads about a million characters a second: below this the loop waits 20 ms at most,
 # above it a thread is worth its while.
 INLINE_CHARS = 16 * 1024
+# Prompts that are read in threads: one takes up to a second a million characters, and hundreds of
+# bytes for each of its tokens meanwhile.
+MAX_READING = 2
+# Seconds to wait for that, and for it.
+READ_TIMEOUT = 30.0
+
+_reading = trio.CapacityLimiter(MAX_READING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +51,27 @@ class Prompts:
         """The ids and the sampling of a request.
 
         Raises BadRequest for what the model cannot take, UnsupportedField for what it does not
-        have, ContextTooLong and InputTooLong for a prompt that is too long.
+        have, ContextTooLong and InputTooLong for a prompt that is too long, and Busy where too many
+        long ones are read already.
         """
         if _chars(request) <= INLINE_CHARS:
             asked = self._read(request)
         else:
-            asked = await trio.to_thread.run_sync(self._read, request)
+            asked = await self._read_aside(request)
         if asked.sampling.grammar:
             # The tail compiles it again; what cannot be is refused before a prompt is computed.
             await compile_grammar(self.tokenizer, asked.sampling.grammar)
         return asked
+
+    async def _read_aside(self, request: CompletionRequest) -> Asked:
+        with trio.move_on_after(READ_TIMEOUT):
+            return await trio.to_thread.run_sync(
+                self._read,
+                request,
+                abandon_on_cancel=True,  # type: ignore[call-arg, unused-ignore]
+                limiter=_reading,
+            )
+        raise Busy("too many long prompts are being read")
 
     def _read(self, request: CompletionRequest) -> Asked:
         sampling = self._sampling(request)
@@ -67,10 +85,23 @@ class Prompts:
     def _ids(self, request: CompletionRequest) -> list[int]:
         if request.messages:
             tools = request.tools if request.tool_choice != "none" else ()
-            return self.tokenizer.encode_chat(list(map(_plain, request.messages)), tools=tools)
+            text = self.tokenizer.render_chat(list(map(_plain, request.messages)), tools=tools)
+            self._check_chars(len(text))
+            return self.tokenizer.encode(text, add_special_tokens=False)
         if request.fill is not None:
+            self._check_chars(len(request.fill.prefix) + len(request.fill.suffix))
             return encode_fill(self.tokenizer, request.fill.prefix, request.fill.suffix)
+        self._check_chars(len(request.prompt))
         return self.tokenizer.encode(request.prompt)
+
+    def _check_chars(self, chars: int) -> None:
+        """Refuse at once what is too long however it is read."""
+        most = self.limits.context_size * self.tokenizer.longest_token
+        if chars > most:
+            raise ContextTooLong(
+                f"the prompt is {chars} characters, and this node's context of "
+                f"{self.limits.context_size} tokens holds {most} at most"
+            )
 
     def _sampling(self, request: CompletionRequest) -> Sampling:
         sampling = request.sampling
