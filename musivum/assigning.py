@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 import secrets
 
-from musivum.node_calls import NONCE_BYTES, Http
+from musivum.node_calls import Http
 from musivum.pages import assigned
 from musivum.roster import Roster
 from musivum.saved import Clock
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
 from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import ASSIGN, Accepted, Assign, Call, Fail, Signed, seal
 from tessella.core.peers import PeerRow
-from tessella.core.signed_request import Request, sign_request
-from tessella.web.client import post_json
+from tessella.web.signed_posts import Caller, post_signed
 from tessella.web.targets import resolve_target
 
 CONNECT_TIMEOUT = 5.0
@@ -83,7 +83,5 @@ class Assigner:
         url = row.api_url.rstrip("/") + HTTP_PATH
         target = await resolve_target(url, self._http.allow_private, public_https=True)
         body = json.dumps(assigned(row.model, layers).model_dump()).encode()
-        asked = Request("POST", HTTP_PATH, (), body, audience=row.peer_id)
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        headers = sign_request(asked, self._identity, self._clock(), nonce)
-        await post_json(self._http.client, target, body, headers=headers)
+        caller = Caller(self._identity, row.peer_id, self._clock())
+        await post_signed(self._http.client, target, HTTP_PATH, body, caller)

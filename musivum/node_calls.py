@@ -14,6 +14,7 @@ import httpx
 import trio
 
 from tessella.core.addresses import Cidr, Ip
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.challenge import CHALLENGE_PATH, Challenge
 from tessella.core.errors import (
     BadAddress,
@@ -31,7 +32,6 @@ from tessella.web.targets import Target, resolve_target
 
 logger = logging.getLogger(__name__)
 
-NONCE_BYTES = 16
 # With PROOF_TIMEOUT before it still under the 10 s that a node waits for its registration.
 CHALLENGE_SECONDS = 4.0
 # A peer id and the addresses of a node, as many as a registration may have.

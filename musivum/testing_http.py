@@ -25,13 +25,13 @@ from musivum.store.memory import MemoryStore
 from musivum.testing import SMALL, clock
 from p2p.testing import MemoryNetwork
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.contracts import contract_of
 from tessella.core.identity import Identity, public_key_of
 from tessella.core.ids import PeerId
 from tessella.core.shape_json import encode_shape
 from tessella.core.signed_request import Request, sign_request
 
-NONCE_BYTES = 16
 # Nobody resolves it: the requests never leave this process.
 BASE_URL = "http://musivum.test"
 

@@ -102,7 +102,7 @@ def write_secret(path: Path, what: str, data: bytes) -> None:
     try:
         path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         try:
-            _write(draft, data)
+            write_new(draft, data)
             os.link(draft, path)
         finally:
             draft.unlink(missing_ok=True)
@@ -114,7 +114,8 @@ def write_secret(path: Path, what: str, data: bytes) -> None:
         raise BadKey(f"cannot write {what} {path}: {exc.strerror}") from exc
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that must not exist, with mode 0600, and have it on the disk. Raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

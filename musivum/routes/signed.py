@@ -10,7 +10,6 @@ import re
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Security
-from fastapi.security import APIKeyHeader
 from pydantic import BeforeValidator
 from starlette.datastructures import Headers
 
@@ -36,11 +35,7 @@ from tessella.core.messages import Accepted, Announce, Assigned, Register, Repor
 from tessella.core.signed_request import (
     CREATED,
     DIGEST,
-    DIGEST_CHARS,
     HEADERS,
-    MAX_NONCE_CHARS,
-    MAX_PEER_CHARS,
-    MIN_NONCE_CHARS,
     NONCE,
     PEER,
     PURPOSE_HTTP,
@@ -51,38 +46,12 @@ from tessella.core.signed_request import (
 )
 from tessella.core.signed_request import Request as SignedRequest
 from tessella.web.errors import answers
+from tessella.web.signed_docs import SIGNATURE_SCHEME, SIGNED_HEADERS
 
 REFUSED = (401, 403, 413, 429)
 # No call has more than 16. Each field that is not known is an error of its own to whoever validates
 # them, and a body has room for thirty thousand.
 MAX_FIELDS = 64
-_SIGNATURE = APIKeyHeader(
-    name="Tessella-Signature",
-    scheme_name="Signature",
-    description="128 hex digits: Ed25519 by the key of Tessella-Peer, over the whole request.",
-    auto_error=False,
-)
-# What the signature is read with. They are not FastAPI's to check: who is not let in hears that
-# before anything else.
-_BESIDE: list[dict[str, Any]] = [
-    {
-        "name": name,
-        "in": "header",
-        "required": True,
-        "description": text,
-        "schema": {"type": "string", "pattern": pattern},
-    }
-    for name, pattern, text in (
-        ("Tessella-Peer", f"^[0-9A-Za-z]{{1,{MAX_PEER_CHARS}}}$", "Who calls, by peer id."),
-        ("Tessella-Created", r"^[0-9]{1,10}(\.[0-9]{1,3})?$", "When, in seconds since 1970."),
-        (
-            "Tessella-Nonce",
-            f"^([0-9a-f]{{2}}){{{MIN_NONCE_CHARS // 2},{MAX_NONCE_CHARS // 2}}}$",
-            "Used once.",
-        ),
-        ("Tessella-Digest", f"^[0-9a-f]{{{DIGEST_CHARS}}}$", "SHA-256 of the body as it is sent."),
-    )
-]
 
 
 def _few(body: object) -> object:
@@ -152,8 +121,8 @@ def _documented(name: str, *statuses: int) -> dict[str, Any]:
         "operation_id": name,
         "summary": f"/{name}",
         "responses": answers(*statuses),
-        "dependencies": [Security(_SIGNATURE)],
-        "openapi_extra": {"parameters": _BESIDE},
+        "dependencies": [Security(SIGNATURE_SCHEME)],
+        "openapi_extra": {"parameters": SIGNED_HEADERS},
     }
 
 

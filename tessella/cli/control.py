@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,7 +17,6 @@ from tessella.cli.keys import DEFAULT_KEY, ExistingKeyOption
 from tessella.cli.options import JsonOption
 from tessella.core.errors import BadFrame, BadKey
 from tessella.core.identity import Identity
-from tessella.core.signed_request import Request, sign_request
 from tessella.core.text import one_line
 from tessella.keys import load_key
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     import httpx
 
 OPERATE_PATH, STATUS_PATH = "/api/v1/operate", "/status"
-NONCE_BYTES = 16
 # A status document names every tensor and every peer.
 MAX_STATUS = 1024 * 1024
 
@@ -110,13 +107,12 @@ async def _call(call: Callable[[httpx.AsyncClient], Awaitable[object]]) -> Docum
 
 
 async def _tell(url: str, identity: Identity, order: Document, client: httpx.AsyncClient) -> object:
-    from tessella.web.client import post_json
+    from tessella.web.signed_posts import Caller, post_signed
 
     body = json.dumps(order).encode()
-    # A node signs to itself: what is signed for one is worth nothing at another.
-    asked = Request("POST", OPERATE_PATH, (), body, audience=identity.peer_id)
-    headers = sign_request(asked, identity, time.time(), secrets.token_bytes(NONCE_BYTES))
-    return await post_json(client, url + OPERATE_PATH, body, headers=headers)
+    # A node's owner signs with its key, to itself.
+    caller = Caller(identity, identity.peer_id, time.time())
+    return await post_signed(client, url + OPERATE_PATH, OPERATE_PATH, body, caller)
 
 
 async def _ask_status(url: str, client: httpx.AsyncClient) -> object:

@@ -11,9 +11,6 @@ from tessella.core.errors import BadKey
 from tessella.keys import create_key, load_key
 from tessella.worker.settings.tables import DEFAULT_KEY as DEFAULT_KEY
 
-KeyOption = Annotated[
-    Path, typer.Option("--key", metavar="PATH", help="The identity file, made if there is none.")
-]
 ExistingKeyOption = Annotated[Path, typer.Option("--key", metavar="PATH")]
 
 keys_app = typer.Typer(no_args_is_help=True, help="Show this node's identity, or make one.")

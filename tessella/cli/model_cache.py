@@ -24,7 +24,6 @@ from tessella.core.errors import BadConfig
 from tessella.core.text import one_line
 
 PART_SUFFIX = ".part"
-MODES = ("off", "dry-run", "on")
 Say = Callable[[str], None]
 
 

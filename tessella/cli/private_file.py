@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from tessella.core.errors import BadConfig
-from tessella.keys import DIRECTORY_MODE, SECRET_MODE
+from tessella.keys import DIRECTORY_MODE, write_new
 
 
 def replace_file(path: Path, what: str, text: str) -> None:
@@ -20,7 +20,7 @@ def replace_file(path: Path, what: str, text: str) -> None:
     try:
         path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         try:
-            _write(draft, text.encode())
+            write_new(draft, text.encode())
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
@@ -47,11 +47,3 @@ def read_file(path: Path, what: str, most: int) -> str:
         raise BadConfig(f"cannot read {what} {path}: {exc.strerror}") from exc
     except UnicodeDecodeError:
         raise BadConfig(f"{what} {path} is not UTF-8") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(handle)

@@ -10,6 +10,8 @@ FUTURE_SECONDS = 30.0
 # Twice the window in which a nonce could be accepted again.
 NONCE_SECONDS = 180.0
 MIN_NONCE_BYTES, MAX_NONCE_BYTES = 8, 64
+NONCE_BYTES = 16
+"""What we draw ourselves: enough that no two are ever the same."""
 
 
 def check_nonce(nonce: bytes) -> None:

@@ -18,17 +18,16 @@ from tessella.core.errors import BadRequest
 from tessella.core.ids import PeerId
 from tessella.core.signed_request import (
     MAX_NONCE_CHARS,
-    MAX_PEER_CHARS,
     MIN_NONCE_CHARS,
     NONCE,
+    NONCE_PATTERN,
     PEER,
+    PEER_PATTERN,
     answer_text,
     check_answer,
 )
 
 CHALLENGE_PATH = "/p2p_id"
-PEER_PATTERN = f"^[0-9A-Za-z]{{1,{MAX_PEER_CHARS}}}$"
-NONCE_PATTERN = f"^([0-9a-f]{{2}}){{{MIN_NONCE_CHARS // 2},{MAX_NONCE_CHARS // 2}}}$"
 _END = "p2p_id"
 
 

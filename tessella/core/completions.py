@@ -43,6 +43,17 @@ class ChatMessage:
     tool_call_id: str = ""
     """Of a tool's answer: which call it answers."""
 
+    def plain(self) -> dict[str, object]:
+        """The message as JSON and chat templates have it: role, content, and what else is set."""
+        plain: dict[str, object] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            plain["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": call.arguments}
+                for call in self.tool_calls
+            ]
+        more = {"name": self.name, "tool_call_id": self.tool_call_id}
+        return plain | {name: text for name, text in more.items() if text}
+
 
 @dataclass(frozen=True, slots=True)
 class Fill:
@@ -138,19 +149,8 @@ def _as_it_is(value: object) -> object:
     return value
 
 
-def _plain_message(message: ChatMessage) -> dict[str, object]:
-    plain: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.tool_calls
-        ]
-    more = {"name": message.name, "tool_call_id": message.tool_call_id}
-    return plain | {name: value for name, value in more.items() if value}
-
-
 _PLAIN: dict[str, Callable[[Any], object]] = {
-    "messages": lambda messages: [_plain_message(message) for message in messages],
+    "messages": lambda messages: [message.plain() for message in messages],
     "fill": lambda fill: fill and {"prefix": fill.prefix, "suffix": fill.suffix},
     "tools": list,
     "sampling": lambda sampling: json.loads(sampling.encode()),

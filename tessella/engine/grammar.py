@@ -82,17 +82,13 @@ class Grammar:
             raise refusal(self._matcher.get_error())
 
 
-def check_grammar(tokenizer: Tokenizer, grammar: str) -> None:
-    """Raise BadRequest, naming response_format, for a grammar that cannot be used.
-
-    Blocks: for a fraction of a second the first time, and for some 20 s at worst. Safe to use from
-    threads. Raises Busy if too many others are asked about at the same time.
-    """
-    _compiler_of(tokenizer).check(grammar)
-
-
 def open_grammar(tokenizer: Tokenizer, grammar: str) -> Grammar:
-    """The grammar at its beginning. Blocks and raises as `check_grammar`, and seldom after it."""
+    """The grammar at its beginning.
+
+    Raises BadRequest, naming response_format, for one that cannot be used, and Busy if too many
+    others are asked about at the same time. Blocks: for a fraction of a second the first time, and
+    for some 20 s at worst. Safe to use from threads.
+    """
     return _compiler_of(tokenizer).open(grammar)
 
 
@@ -107,10 +103,6 @@ class _Compiler:
         # Complaints by grammar, the one that was asked for last at the end.
         self._tried: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
-
-    def check(self, grammar: str) -> None:
-        """Raise what `open` would."""
-        self.open(grammar)
 
     def open(self, grammar: str) -> Grammar:
         """Compiled anew: copies of one would wait for each other, and share its limits."""

@@ -9,10 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import httpx
-import trio
 
-from tessella.core.errors import BadFrame
-from tessella.web.client import CONNECT_SECONDS, MAX_ANSWER, named, our_errors, raise_failure
+from tessella.web.client import CONNECT_SECONDS, MAX_ANSWER, first_answer, named, our_errors
 from tessella.web.targets import Target
 
 PIECE_BYTES = 64 * 1024
@@ -52,17 +50,7 @@ async def post_bytes(client: httpx.AsyncClient, post: Post) -> Answer:
     name = named(post.target)
     limit = 2 * post.stall_seconds + len(post.body) / SLOWEST
     with our_errors(name, limit):
-        for request in _requests(client, post):
-            try:
-                status, answer = await _answer(client, request, name)
-                break
-            except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
-                failed = exc
-        else:
-            raise failed
-    if not 200 <= status < 300:
-        raise_failure(name, status, answer.body)
-    return answer
+        return Answer(*await first_answer(client, _requests(client, post), MAX_ANSWER_BYTES, name))
 
 
 def _requests(client: httpx.AsyncClient, post: Post) -> list[httpx.Request]:
@@ -112,24 +100,3 @@ class _Walk:
             raise StopAsyncIteration
         start, self._at = self._at, self._at + PIECE_BYTES
         return self._body[start : self._at]
-
-
-async def _answer(
-    client: httpx.AsyncClient, request: httpx.Request, name: str
-) -> tuple[int, Answer]:
-    response = await client.send(request, stream=True)
-    try:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise BadFrame(f"{name} answered in an encoding that was not asked for")
-        body = bytearray()
-        # Cancelled, all of httpx's generators end where they wait; left behind, they would not.
-        with trio.CancelScope() as enough:
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > MAX_ANSWER_BYTES:
-                    enough.cancel()
-        if len(body) > MAX_ANSWER_BYTES:
-            raise BadFrame(f"{name} answered with more than {MAX_ANSWER_BYTES} bytes")
-        return response.status_code, Answer(response.headers, bytes(body))
-    finally:
-        await response.aclose()

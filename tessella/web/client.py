@@ -7,7 +7,7 @@ async with open_client() as client:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -129,17 +129,8 @@ async def _call(
 ) -> tuple[Mapping[str, str], bytes]:
     name = named(url)
     with our_errors(name, limits.seconds):
-        for request in _requests(client, method, url, headers, content):
-            try:
-                response, body = await _answer_of(client, request, limits.answer, name)
-                break
-            except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
-                failed = exc
-        else:
-            raise failed
-    if not 200 <= response.status_code < 300:
-        raise_failure(name, response.status_code, body)
-    return response.headers, body
+        requests = _requests(client, method, url, headers, content)
+        return await first_answer(client, requests, limits.answer, name)
 
 
 def _requests(
@@ -161,6 +152,28 @@ def _requests(
             content=content,
             extensions={"sni_hostname": url.url.host},
         )
+
+
+async def first_answer(
+    client: httpx.AsyncClient, requests: Iterable[httpx.Request], most: int, name: str
+) -> tuple[httpx.Headers, bytes]:
+    """Headers and body of the answer to the first of these requests that gets a connection.
+
+    They differ in the address alone, and there is at least one. Within `our_errors`: raises
+    RemoteFailure for an answer that is an error, BadFrame for one of more than `most` bytes, and
+    what httpx raises.
+    """
+    for request in requests:
+        try:
+            response, body = await _answer_of(client, request, most, name)
+            break
+        except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+            failed = exc
+    else:
+        raise failed
+    if not 200 <= response.status_code < 300:
+        raise_failure(name, response.status_code, body)
+    return response.headers, body
 
 
 async def _answer_of(

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 
 from starlette.datastructures import MutableHeaders
-from starlette.responses import StreamingResponse
 from starlette.types import Receive, Send
 
 from tessella.web.errors import real_json
 
 EVENTS = "text/event-stream"
-
-
-class Streamed(StreamingResponse):
-    """A StreamingResponse that closes its generator, also when the client left before its end.
-
-    A generator that nobody closes is ended by the garbage collector, at any time and without
-    being able to wait: trio warns of it.
-    """
-
-    async def stream_response(self, send: Send) -> None:
-        """Send all pieces."""
-        try:
-            await super().stream_response(send)
-        finally:
-            if isinstance(self.body_iterator, AsyncGenerator):
-                await self.body_iterator.aclose()
 
 
 class EventStream:

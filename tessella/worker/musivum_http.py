@@ -7,7 +7,6 @@ has to prove it.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
@@ -32,12 +31,11 @@ from tessella.core.messages import (
 )
 from tessella.core.peers import MAX_ROWS, PeerRow
 from tessella.core.shape_json import decode_shape
-from tessella.core.signed_request import Request, sign_request
 from tessella.core.tensors import MIB
-from tessella.web.client import CallLimits, get_json, post_json
-from tessella.web.targets import parse_url, resolve_target
+from tessella.web.client import CallLimits, get_json
+from tessella.web.signed_posts import Caller, post_signed
+from tessella.web.targets import resolve_target
 
-NONCE_BYTES = 16
 MAX_MULTIADDRS = 16
 PEERS_LIMITS = CallLimits(answer=16 * MIB)
 
@@ -116,10 +114,8 @@ class HttpMusivum:
     async def _post(self, path: str, body: Json) -> object:
         target = await resolve_target(self._base + path, True, public_https=True)
         data = json.dumps(body).encode()
-        asked = Request("POST", parse_url(self._base + path).path, (), data, audience=self.peer_id)
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        headers = sign_request(asked, self.identity, self.clock(), nonce)
-        return await post_json(self.client, target, data, headers=headers)
+        caller = Caller(self.identity, self.peer_id, self.clock())
+        return await post_signed(self.client, target, target.url.path, data, caller)
 
 
 def _route_of(message: Message, identity: Identity) -> tuple[str, Json]:

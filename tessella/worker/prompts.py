@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import trio
 
-from tessella.core.completions import ChatMessage, CompletionRequest
+from tessella.core.completions import CompletionRequest
 from tessella.core.errors import BadRequest, Busy, ContextTooLong, UnsupportedField
 from tessella.core.sampling import Sampling
 from tessella.core.tool_choice import check_tools, forced_call
@@ -85,7 +84,9 @@ class Prompts:
     def _ids(self, request: CompletionRequest) -> list[int]:
         if request.messages:
             tools = request.tools if request.tool_choice != "none" else ()
-            text = self.tokenizer.render_chat(list(map(_plain, request.messages)), tools=tools)
+            text = self.tokenizer.render_chat(
+                [message.plain() for message in request.messages], tools=tools
+            )
             self._check_chars(len(text))
             return self.tokenizer.encode(text, add_special_tokens=False)
         if request.fill is not None:
@@ -131,15 +132,3 @@ def _chars(request: CompletionRequest) -> int:
     gap = len(fill.prefix) + len(fill.suffix) if fill is not None else 0
     said = sum(len(message.content) for message in request.messages)
     return len(request.prompt) + gap + said + sum(len(str(tool)) for tool in request.tools)
-
-
-def _plain(message: ChatMessage) -> Mapping[str, object]:
-    """A message as chat templates are given it."""
-    plain: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments}
-            for call in message.tool_calls
-        ]
-    more = {"name": message.name, "tool_call_id": message.tool_call_id}
-    return plain | {name: text for name, text in more.items() if text}

@@ -25,7 +25,7 @@ Say = Callable[[Token], Awaitable[None]]
 
 # Threads that compile grammars: with more of them, prompts would wait for a thread to be read in.
 MAX_COMPILING = 4
-# Seconds to wait for one of those, and for it: above what `check_grammar` takes at worst.
+# Seconds to wait for one of those, and for it: above what `open_grammar` takes at worst.
 COMPILE_TIMEOUT = 30.0
 
 _compiling = trio.CapacityLimiter(MAX_COMPILING)

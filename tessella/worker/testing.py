@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import OutOfTurn, Refused, TessellaError, UnknownWorker
 from tessella.core.identity import PURPOSE_TRACKER, Identity, check_signature
 from tessella.core.ids import PeerId
@@ -154,7 +155,9 @@ class Hub:
 
     def a_call(self, message: Message) -> Call:
         """What a well-behaved musivum signs."""
-        return Call(self.identity.peer_id, self._clock(), secrets.token_bytes(16), seal(message))
+        return Call(
+            self.identity.peer_id, self._clock(), secrets.token_bytes(NONCE_BYTES), seal(message)
+        )
 
     def sign(self, call: Call) -> Signed:
         """A call with this musivum's signature."""

@@ -18,6 +18,7 @@ import trio
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import (
     Busy,
     OutOfTurn,
@@ -52,7 +53,6 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 10.0
-NONCE_BYTES = 16
 # For how long HTTP, once it had to serve, is the first way.
 HTTP_SECONDS = 60.0
 # What a musivum says that does not keep the mesh at this moment: another one does.

@@ -18,7 +18,6 @@ from tessella.engine.grammar import (
     MAX_FORCED_CHARS,
     MAX_REMEMBERED,
     Grammar,
-    check_grammar,
     open_grammar,
 )
 from tessella.engine.tokenizer import Tokenizer
@@ -219,14 +218,13 @@ def test_a_grammar_is_a_function_of_its_ids(
 def test_a_grammar_is_tried_once_for_a_tokenizer(untried: list[str]) -> None:
     mine = Tokenizer(toy_backend())
     for _ in range(3):
-        check_grammar(mine, JSON_OBJECT)
         open_grammar(mine, JSON_OBJECT)
     assert len(untried) == 1
     for at in range(MAX_REMEMBERED):
-        check_grammar(mine, schema({"const": at}))
-    check_grammar(mine, schema({"const": MAX_REMEMBERED - 1}))
+        open_grammar(mine, schema({"const": at}))
+    open_grammar(mine, schema({"const": MAX_REMEMBERED - 1}))
     assert len(untried) == MAX_REMEMBERED + 1
-    check_grammar(mine, JSON_OBJECT)
+    open_grammar(mine, JSON_OBJECT)
     assert len(untried) == MAX_REMEMBERED + 2
 
 
@@ -237,7 +235,7 @@ def test_a_grammar_that_failed_its_trial_is_never_compiled(
     monkeypatch.setattr("tessella.engine.grammar.LLMatcher", None)
     for _ in range(2):
         with pytest.raises(BadRequest, match=r"^response_format: too much$"):
-            check_grammar(Tokenizer(toy_backend()), JSON_OBJECT)
+            open_grammar(Tokenizer(toy_backend()), JSON_OBJECT)
 
 
 @pytest.mark.usefixtures("untried")

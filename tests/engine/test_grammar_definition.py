@@ -10,10 +10,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from tessella.core.errors import BadRequest
-from tessella.engine.grammar import (
-    check_grammar,
-    open_grammar,
-)
+from tessella.engine.grammar import open_grammar
 from tessella.engine.grammar_definition import MAX_SPACES
 from tessella.engine.tokenizer import Tokenizer
 from tessella.engine.weights import open_checkpoint
@@ -186,7 +183,7 @@ def test_json_may_start_with_the_space_that_is_not_shown() -> None:
 )
 def test_what_is_no_grammar_of_ours_is_named(grammar: str, named: str) -> None:
     with pytest.raises(BadRequest, match=f"^response_format: .*{named}") as caught:
-        check_grammar(BYTES, grammar)
+        open_grammar(BYTES, grammar)
     assert "\n" not in str(caught.value)
 
 

@@ -15,25 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tessella.core.addresses import PeerAddress
-from tessella.core.challenge import CHALLENGE_PATH, NONCE_PATTERN, PEER_PATTERN, read_challenge
+from tessella.core.challenge import CHALLENGE_PATH, read_challenge
 from tessella.core.identity import Identity
-from tessella.core.signed_request import sign_answer
+from tessella.core.signed_request import NONCE_PATTERN, PEER_PATTERN, sign_answer
 from tessella.web.errors import answers
+from tessella.web.signed_docs import header_parameters
 from tessella.worker.api.reading import NoQuery
 
-_CALLER: list[dict[str, Any]] = [
-    {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": text,
-        "schema": {"type": "string", "pattern": pattern},
-    }
-    for name, pattern, text in (
+_CALLER = header_parameters(
+    (
         ("Tessella-Peer", PEER_PATTERN, "Who calls, by peer id: comes with a nonce."),
         ("Tessella-Nonce", NONCE_PATTERN, "Drawn for this call: comes with a peer."),
-    )
-]
+    ),
+    required=False,
+)
 _SIGNED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The peer; signed where a peer and a nonce came.",

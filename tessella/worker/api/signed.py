@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import trio
 from fastapi import Security
-from fastapi.security import APIKeyHeader
 from starlette.requests import Request
 
 from tessella.core.call_rules import NONCE_SECONDS, skew
@@ -35,11 +34,7 @@ from tessella.core.identity import SIGNATURE_BYTES, check_signature
 from tessella.core.ids import PeerId
 from tessella.core.signed_request import (
     CREATED,
-    DIGEST_CHARS,
     HEADERS,
-    MAX_NONCE_CHARS,
-    MAX_PEER_CHARS,
-    MIN_NONCE_CHARS,
     NONCE,
     PURPOSE_HTTP,
     SIGNATURE,
@@ -50,6 +45,7 @@ from tessella.core.signed_request import (
     signed_text,
 )
 from tessella.web.errors import HttpRefusal, answers
+from tessella.web.signed_docs import SIGNATURE_SCHEME, SIGNED_HEADERS
 
 # About what a node can answer in three minutes; a nonce is 200 bytes.
 MAX_NONCES = 100_000
@@ -65,31 +61,6 @@ PACE = 16 * KIB
 NO_BODY = digest_of(b"")
 
 REFUSED = (400, 401, 408, 413)
-_SIGNATURE = APIKeyHeader(
-    name="Tessella-Signature",
-    scheme_name="Signature",
-    description="128 hex digits: Ed25519 by the key of Tessella-Peer, over the whole request.",
-    auto_error=False,
-)
-_BESIDE: list[dict[str, Any]] = [
-    {
-        "name": name,
-        "in": "header",
-        "required": True,
-        "description": text,
-        "schema": {"type": "string", "pattern": pattern},
-    }
-    for name, pattern, text in (
-        ("Tessella-Peer", f"^[0-9A-Za-z]{{1,{MAX_PEER_CHARS}}}$", "Who calls, by peer id."),
-        ("Tessella-Created", r"^[0-9]{1,10}(\.[0-9]{1,3})?$", "When, in seconds since 1970."),
-        (
-            "Tessella-Nonce",
-            f"^([0-9a-f]{{2}}){{{MIN_NONCE_CHARS // 2},{MAX_NONCE_CHARS // 2}}}$",
-            "Used once.",
-        ),
-        ("Tessella-Digest", f"^[0-9a-f]{{{DIGEST_CHARS}}}$", "SHA-256 of the body."),
-    )
-]
 
 
 class Used(Protocol):
@@ -252,6 +223,6 @@ def documented(
         "operation_id": name,
         "summary": path,
         "responses": answers(*REFUSED, *statuses),
-        "dependencies": [Security(_SIGNATURE)],
-        "openapi_extra": {"parameters": [*parameters, *_BESIDE], "requestBody": body},
+        "dependencies": [Security(SIGNATURE_SCHEME)],
+        "openapi_extra": {"parameters": [*parameters, *SIGNED_HEADERS], "requestBody": body},
     }

@@ -6,18 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tessella.core.errors import TooManyHopBodies
-from tessella.worker.http_hops.asks import MAX_HOP_BODY
-
-MAX_DEFAULT = 8
-"""More at once share one link, and each is only slower for it."""
-
-
-def default_hop_bodies(free_bytes: int) -> int:
-    """How many bodies at once a machine with so much free memory can hold, from 1 to MAX_DEFAULT.
-
-    A body is twice in memory while its frames are cut out of it.
-    """
-    return max(1, min(MAX_DEFAULT, free_bytes // (2 * MAX_HOP_BODY)))
 
 
 class HopBodies:

@@ -22,6 +22,7 @@ import trio
 from p2p.background import background_tasks
 from p2p.streams import FrameStream, frame_stream
 from tessella.core.addresses import Cidr
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import (
     BadAddress,
     PeerSilent,
@@ -41,7 +42,6 @@ from tessella.worker.http_hops.dialled import DialledStream
 
 _LOG = logging.getLogger(__name__)
 
-NONCE_BYTES = 16
 # Within a call: a read is answered after 5 s, and a body when a stage took it.
 STALL_SECONDS = 15.0
 # The called node closes a connection that was idle for 5 s.

@@ -3,21 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tessella.core.errors import TooManyHopBodies
-from tessella.worker.http_hops.asks import MAX_HOP_BODY
-from tessella.worker.http_hops.bodies import MAX_DEFAULT, HopBodies, default_hop_bodies
-
-
-@pytest.mark.parametrize(
-    ("free", "bodies"),
-    [
-        (0, 1),
-        (2 * MAX_HOP_BODY, 1),
-        (6 * MAX_HOP_BODY, 3),
-        (1 << 50, MAX_DEFAULT),
-    ],
-)
-def test_as_many_as_fit_twice_into_free_memory(free: int, bodies: int) -> None:
-    assert default_hop_bodies(free) == bodies
+from tessella.worker.http_hops.bodies import HopBodies
 
 
 def test_one_body_too_many_is_refused_and_a_place_is_given_back() -> None:
