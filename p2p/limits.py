@@ -12,9 +12,10 @@ from tessella.core.frames import (
     MAX_CONTROL_FRAME,
     MAX_HOP_FRAME,
     MAX_LIST_FRAME,
+    MAX_PROOFS_FRAME,
     MAX_TRACKER_FRAME,
 )
-from tessella.core.messages import COMPLETE, HOP, STATUS, TOKENS, TRACKER
+from tessella.core.messages import AUDIT, COMPLETE, HOP, LEDGER, STATUS, TOKENS, TRACKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ CAPS = {
     COMPLETE: Caps(asks=MAX_LIST_FRAME, answers=MAX_CONTROL_FRAME),
     STATUS: Caps(asks=MAX_CONTROL_FRAME, answers=MAX_LIST_FRAME),
     TRACKER: Caps(asks=MAX_TRACKER_FRAME, answers=MAX_LIST_FRAME),
+    LEDGER: Caps(asks=MAX_PROOFS_FRAME, answers=MAX_LIST_FRAME),
+    AUDIT: Caps(asks=MAX_CONTROL_FRAME, answers=MAX_HOP_FRAME),
 }
 OTHER = Caps(asks=MAX_CONTROL_FRAME, answers=MAX_CONTROL_FRAME)
 

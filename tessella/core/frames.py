@@ -29,6 +29,8 @@ MAX_HOP_FRAME = 16 * MIB + 64 * KIB
 MAX_CONTROL_FRAME = 64 * KIB
 # A registration carries addresses, a shape and a signature.
 MAX_TRACKER_FRAME = 256 * KIB
+# A batch of proofs, and what stands around it.
+MAX_PROOFS_FRAME = MIB + 64 * KIB
 # Peer lists and status documents are one bin each.
 MAX_LIST_FRAME = 4 * MIB
 

@@ -15,6 +15,7 @@ from tessella.core.frames import MAX_CONTROL_FRAME, NEED, FrameReader, NeedData,
 from tessella.core.ids import ModelId, PeerId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.tensors import WireTensor
+from tests.core.ledger_cases import LEDGER_CASES
 
 SID = SessionId(bytes(range(16)))
 SID_HEX = "c410000102030405060708090a0b0c0d0e0f"
@@ -38,9 +39,11 @@ CASES: list[tuple[m.Message, str]] = [
             entry_url="",
             grant=b"g",
             grant_signature=b"s",
+            ticket=b"t",
+            ticket_signature=b"s",
         ),
-        f"0000003b9f01{SID_HEX}00a16da163a3663332"
-        "9192a15092000200 09c40401000000c4027b7d91a22f61a0c40167c40173",
+        f"00000043dc001101{SID_HEX}00a16da163a3663332"
+        "9192a15092000200 09c40401000000c4027b7d91a22f61a0c40167c40173c40174c40173",
     ),
     (
         m.Hidden(SID, 1, 300, WireTensor("bf16", (1, 2), b"abcd"), True),
@@ -59,8 +62,8 @@ CASES: list[tuple[m.Message, str]] = [
         m.Token(SID, 0, 5, 7, "é", "", -0.5, (m.Alternative(7, -0.5),)),
         f"000000309909{SID_HEX}000507a2c3a9a0cbbfe0000000000000919207cbbfe0000000000000",
     ),
-    (m.Complete(b"{}"), "00000006920ac4027b7d"),
-    (m.Begun("r", ModelId("m"), 3, 1, (STAGE,)), "0000000f960ba172a16d03019192a150920002"),
+    (m.Complete(b"{}"), "0000000a940ac4027b7dc400c400"),
+    (m.Begun("r", ModelId("m"), 3, 1, (STAGE,)), "00000010970ba172a16d03019192a150920002a0"),
     (m.Delta("a", 1, 0.0, ()), "0000000f950ca16101cb000000000000000090"),
     (
         m.Done("stop", 3, 0.0, 0.5, 0.25, 1.0),
@@ -87,7 +90,7 @@ CASES: list[tuple[m.Message, str]] = [
             kv="f32",
             api_url="http://x",
         ),
-        "0000002b9d12a16da163c4027b7d91a22f61cd0200a3637075a3663332cd080004a3663332a8687474703a2f2f78c0",
+        "0000002d9f12a16da163c4027b7d91a22f61cd0200a3637075a3663332cd080004a3663332a8687474703a2f2f78c0a0c2",
     ),
     (m.Ready(LayerRange(1, 3)), "000000059213920103"),
     (
@@ -104,6 +107,7 @@ CASES: list[tuple[m.Message, str]] = [
     (m.Document(b"{}"), "00000006921cc4027b7d"),
     (m.Operate("t", "rebalance", b"{}"), "00000012941da174a9726562616c616e6365c4027b7d"),
     (m.Assign(LayerRange(0, 2)), "00000005921e920002"),
+    *LEDGER_CASES,
 ]
 
 

@@ -24,6 +24,7 @@
         StaleRecord         a record signed for another time than this         410
         OutOfTurn           a message that may not come now
         PositionGap         a position beyond the KV held                      409
+        BadLedger           a ledger with a broken chain, or another head      409
       Refused               understood, and the answer is no                   409  do not retry
         ClaimTooSmall       the claim holds no layer of that model
         BadManifest         weights that are not the ones this mesh serves     400
@@ -36,6 +37,14 @@
         UnknownWorker       the tracker has no such node: it should register   404
         UnknownManifest     no manifest of that model is known here            404
         UnknownRoute        nothing is answered under that name                404
+        UnknownEntry        the ledger has no entry there                      404
+        BadTicket           a ticket that does not cover what is asked of it   403
+          ForeignTicket     of a musivum that this mesh does not know
+          TicketExpired     out of its time
+          TicketUsed        by another session
+        BadProof            a proof that its ticket does not bear out          400
+          ProofConflict     a second one where a worker may make one           409
+          Unattested        of rows that no neighbour saw                      409
       Busy                  nobody's fault, we are full                        503  wait, retry here
         TooManySessions     the session, stream or KV quota is in use
         OutOfMemory         the device has no memory left for this session
@@ -91,11 +100,19 @@ from tessella.core.errors.refusals import (
     AddressUnproven,
     AdminOnly,
     BadManifest,
+    BadProof,
+    BadTicket,
     CallReplayed,
     ClaimTooSmall,
     ClockSkew,
+    ForeignTicket,
     NotAuthorized,
+    ProofConflict,
     Refused,
+    TicketExpired,
+    TicketUsed,
+    Unattested,
+    UnknownEntry,
     UnknownManifest,
     UnknownRoute,
     UnknownWorker,
@@ -103,6 +120,7 @@ from tessella.core.errors.refusals import (
 )
 from tessella.core.errors.remote import (
     BadFrame,
+    BadLedger,
     BadSignature,
     BadTensor,
     BodyTooLarge,
@@ -126,10 +144,13 @@ __all__ = [
     "BadConfig",
     "BadFrame",
     "BadKey",
+    "BadLedger",
     "BadManifest",
+    "BadProof",
     "BadRequest",
     "BadSignature",
     "BadTensor",
+    "BadTicket",
     "BadWeights",
     "BodyTooLarge",
     "Busy",
@@ -137,6 +158,7 @@ __all__ = [
     "ClaimTooSmall",
     "ClockSkew",
     "ContextTooLong",
+    "ForeignTicket",
     "FrameTooLarge",
     "InputError",
     "InputTooLong",
@@ -153,6 +175,7 @@ __all__ = [
     "PeerUnreachable",
     "PortInUse",
     "PositionGap",
+    "ProofConflict",
     "Refused",
     "RemoteError",
     "RemoteFailure",
@@ -160,9 +183,13 @@ __all__ = [
     "StoreLost",
     "StoreUnavailable",
     "TessellaError",
+    "TicketExpired",
+    "TicketUsed",
     "TooManyHopBodies",
     "TooManyRequests",
     "TooManySessions",
+    "Unattested",
+    "UnknownEntry",
     "UnknownManifest",
     "UnknownModel",
     "UnknownRoute",

@@ -85,3 +85,56 @@ class UnknownRoute(Refused):
 
     code = "unknown_route"
     status = 404
+
+
+class BadTicket(Refused):
+    """A ticket that does not cover what is asked of it."""
+
+    code = "bad_ticket"
+    status = 403
+
+
+class ForeignTicket(BadTicket):
+    """A ticket of a musivum that this mesh does not know."""
+
+    code = "foreign_ticket"
+
+
+class TicketExpired(BadTicket):
+    """A ticket out of its time."""
+
+    code = "ticket_expired"
+
+
+class TicketUsed(BadTicket):
+    """A ticket that another session used."""
+
+    code = "ticket_used"
+
+
+class BadProof(Refused):
+    """A proof that says what its ticket, or its own signature, does not bear out."""
+
+    code = "bad_proof"
+    status = 400
+
+
+class ProofConflict(BadProof):
+    """A second, different proof where one worker may make one."""
+
+    code = "proof_conflict"
+    status = 409
+
+
+class Unattested(BadProof):
+    """A proof of rows that no neighbour saw."""
+
+    code = "unattested"
+    status = 409
+
+
+class UnknownEntry(Refused):
+    """The ledger has no entry there."""
+
+    code = "unknown_entry"
+    status = 404

@@ -77,3 +77,15 @@ class PositionGap(RemoteError):
         super().__init__(f"position {position} is beyond the {held} positions held")
         self.position = position
         self.held = held
+
+
+class BadLedger(RemoteError):
+    """A ledger that is not one unbroken chain of sound entries up to its signed head."""
+
+    code = "bad_ledger"
+    status = 409
+
+    def __init__(self, why: str, index: int = 0) -> None:
+        super().__init__(f"ledger entry {index}: {why}")
+        self.index = index
+        """The first entry for which nothing vouches; 0 where the ledger is bad as a whole."""

@@ -8,6 +8,10 @@
     /musivum/tracker/1    a worker: Signed (a Call); anyone: AskPeers, Ask; an operator: Operate;
                           back: Assigned, Accepted, Peers, Document, Fail
     /tessella/assign/1    musivum: Signed (a Call with an Assign); back: Accepted, Fail
+    /musivum/ledger/1     anyone: Settle; a worker or client: Signed (a Call with an AskGrant,
+                          AskCredits, AskAudit, AuditReport or Marks);
+                          back: Settled, Granted, Document, AuditTask, Accepted, Fail
+    /tessella/audit/1     an auditor: SignedOrder; back: KeptRows or KeptIds, then End; Fail
 
 A session's frames carry its id and epoch, so a stream may carry one session after another.
 """
@@ -29,7 +33,34 @@ from tessella.core.messages.chain import (
     TokenOpen,
 )
 from tessella.core.messages.failure import MAX_FAIL_CHARS, Fail
-from tessella.core.messages.kinds import KINDS, Message, decode, encode, seal
+from tessella.core.messages.kinds import (
+    KINDS,
+    Message,
+    decode,
+    decode_sealed,
+    encode,
+    seal,
+)
+from tessella.core.messages.ledger import (
+    AskAudit,
+    AskCredits,
+    AskGrant,
+    AuditOrder,
+    AuditReport,
+    AuditTask,
+    Commit,
+    Granted,
+    KeptIds,
+    KeptRows,
+    Mark,
+    Marks,
+    Proof,
+    Settle,
+    Settled,
+    SignedOrder,
+    Ticket,
+    TicketStage,
+)
 from tessella.core.messages.mesh import (
     Accepted,
     Announce,
@@ -54,12 +85,16 @@ COMPLETE = "/tessella/complete/1"
 STATUS = "/tessella/status/1"
 TRACKER = "/musivum/tracker/1"
 ASSIGN = "/tessella/assign/1"
+LEDGER = "/musivum/ledger/1"
+AUDIT = "/tessella/audit/1"
 
 __all__ = [
     "ASSIGN",
+    "AUDIT",
     "COMPLETE",
     "HOP",
     "KINDS",
+    "LEDGER",
     "MAX_FAIL_CHARS",
     "STATUS",
     "TOKENS",
@@ -68,13 +103,20 @@ __all__ = [
     "Alternative",
     "Announce",
     "Ask",
+    "AskAudit",
+    "AskCredits",
+    "AskGrant",
     "AskPeers",
     "AskStatus",
     "Assign",
     "Assigned",
+    "AuditOrder",
+    "AuditReport",
+    "AuditTask",
     "Begun",
     "Call",
     "Cancel",
+    "Commit",
     "Complete",
     "Delta",
     "Deregister",
@@ -82,23 +124,35 @@ __all__ = [
     "Done",
     "End",
     "Fail",
+    "Granted",
     "Hidden",
+    "KeptIds",
+    "KeptRows",
+    "Mark",
+    "Marks",
     "Message",
     "Open",
     "Operate",
     "Park",
     "Peers",
     "Progress",
+    "Proof",
     "Ready",
     "Register",
     "ReportFailure",
+    "Settle",
+    "Settled",
     "Signed",
+    "SignedOrder",
     "Stage",
     "Status",
+    "Ticket",
+    "TicketStage",
     "Token",
     "TokenGrant",
     "TokenOpen",
     "decode",
+    "decode_sealed",
     "encode",
     "seal",
 ]

@@ -10,9 +10,11 @@ from tessella.core.messages.chain import Alternative, Stage
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A client's wish: a CompletionRequest as JSON."""
+    """A client's wish: a CompletionRequest as JSON, and the ticket that it holds, if any."""
 
     request: bytes
+    ticket: bytes = b""
+    ticket_signature: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Begun:
     cached_tokens: int
     """How many of them every stage still held, from the conversation so far."""
     chain: tuple[Stage, ...]
+    tier: str = ""
+    """Its place in every queue, by its ticket; empty for a request that nobody is paid for."""
 
 
 @dataclass(frozen=True, slots=True)

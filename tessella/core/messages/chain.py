@@ -46,6 +46,9 @@ class Open:
     grant: bytes
     """A packed TokenGrant for the tail, and the entry's signature of it."""
     grant_signature: bytes
+    ticket: bytes = b""
+    """A sealed Ticket; empty where no musivum answered: nobody is paid, and the tier is Leech."""
+    ticket_signature: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from tessella.core.errors import BadFrame
 from tessella.core.fields import from_plain, to_plain
@@ -20,6 +20,23 @@ from tessella.core.messages.chain import (
     TokenOpen,
 )
 from tessella.core.messages.failure import Fail
+from tessella.core.messages.ledger import (
+    AskAudit,
+    AskCredits,
+    AskGrant,
+    AuditOrder,
+    AuditReport,
+    AuditTask,
+    Granted,
+    KeptIds,
+    KeptRows,
+    Marks,
+    Proof,
+    Settle,
+    Settled,
+    SignedOrder,
+    Ticket,
+)
 from tessella.core.messages.mesh import (
     Accepted,
     Announce,
@@ -71,9 +88,25 @@ KINDS: tuple[type[Any], ...] = (
     Document,
     Operate,
     Assign,
+    Ticket,
+    Proof,
+    AskGrant,
+    Granted,
+    Settle,
+    Settled,
+    AskCredits,
+    AskAudit,
+    AuditOrder,
+    SignedOrder,
+    AuditTask,
+    KeptRows,
+    KeptIds,
+    AuditReport,
+    Marks,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
+T = TypeVar("T")
 Message = Any
 """One instance of a class in KINDS."""
 
@@ -94,3 +127,11 @@ def decode(body: bytes) -> Message:
 def seal(message: Message) -> bytes:
     """A message as bytes to sign and pass on: its frame, without the length."""
     return encode(message)[4:]
+
+
+def decode_sealed(payload: bytes, kind: type[T]) -> T:
+    """The inverse of `seal` for a message of one kind. Raises BadFrame for any other."""
+    message = decode(payload)
+    if not isinstance(message, kind):
+        raise BadFrame(f"{type(message).__name__} in place of a {kind.__name__}")
+    return message

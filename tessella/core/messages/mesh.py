@@ -48,6 +48,11 @@ class Register:
     """Where it answers over HTTP; empty if it does not."""
     wanted: LayerRange | None = None
     """The range it already holds, or insists on; None asks the planner."""
+    weights: str = ""
+    """The format of the weights that it loads, a word of `core.numeric`; empty if it is not said,
+    and then nothing of it is audited."""
+    canary: bool = False
+    """Whether it answers wrongly on purpose: it is listed as that, and never routed through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,118 @@
+"""What a stage binds itself to: a digest for every row, and digests of rows in order.
+
+Two neighbours that handled the same rows have equal commits. A session that was given up leaves
+them with different lengths, so a commit also has marks: its value at the multiples of a step, and
+at the few lengths before the last. What both have in common is the longest of these that agree.
+
+    row digest   BLAKE2b, 16 bytes, of the row as it travels
+    digest(n)    BLAKE2b, 32 bytes, of the first n row digests
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from tessella.core.errors import BadFrame, LocalError
+from tessella.core.messages import Commit
+
+ROW_DIGEST_BYTES = 16
+DIGEST_BYTES = 32
+# Half a digest: whoever finds another row for one has found a collision of 128 bits.
+MARK_BYTES = 16
+# Marks of a commit: with the two sides of a proof one kilobyte.
+MAX_MARKS = 32
+MIN_STEP = 32
+# While an answer is decoded neighbours are one or two positions apart.
+LAST_LENGTHS = 4
+
+
+class Rows:
+    """The digests of the rows of one side of a stage, from position 0."""
+
+    def __init__(self, digests: bytes = b"") -> None:
+        self._digests = bytearray(digests)
+
+    def __len__(self) -> int:
+        return len(self._digests) // ROW_DIGEST_BYTES
+
+    def put(self, position: int, data: bytes, count: int) -> None:
+        """Rows from a position on, `count` of one size; what was there is forgotten.
+
+        Raises LocalError for a gap before them.
+        """
+        if position > len(self) or count < 1 or len(data) % count:
+            raise LocalError(f"{count} rows at {position}, after {len(self)}")
+        del self._digests[position * ROW_DIGEST_BYTES :]
+        size = len(data) // count
+        view = memoryview(data)
+        for start in range(0, len(data), size):
+            row = hashlib.blake2b(view[start : start + size], digest_size=ROW_DIGEST_BYTES)
+            self._digests += row.digest()
+
+    def commit(self) -> Commit:
+        """What binds to all rows so far."""
+        total = len(self)
+        wanted = [*_multiples(total), *_before(total)]
+        found = dict(self._digests_at(sorted({*wanted, total})))
+        return Commit(
+            stop=total,
+            digest=found[total],
+            marks=b"".join(found[length][:MARK_BYTES] for length in _multiples(total)),
+            last=b"".join(found[length][:MARK_BYTES] for length in _before(total)),
+        )
+
+    def _digests_at(self, lengths: list[int]) -> Iterator[tuple[int, bytes]]:
+        digest, reached = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
+        for length in lengths:
+            digest.update(self._digests[reached * ROW_DIGEST_BYTES : length * ROW_DIGEST_BYTES])
+            reached = length
+            yield length, digest.copy().digest()
+
+
+def step_of(stop: int) -> int:
+    """Positions between two marks: the least power of two that needs at most MAX_MARKS."""
+    step = MIN_STEP
+    while stop // step > MAX_MARKS:
+        step *= 2
+    return step
+
+
+def _multiples(stop: int) -> list[int]:
+    step = step_of(stop)
+    return list(range(step, stop + 1, step))
+
+
+def _before(stop: int) -> list[int]:
+    return [stop - back for back in range(1, LAST_LENGTHS + 1) if stop > back]
+
+
+def check_commit(commit: Commit) -> None:
+    """Raises BadFrame for one that no stage makes."""
+    if commit.stop < 1 or len(commit.digest) != DIGEST_BYTES:
+        raise BadFrame(f"a commit to {commit.stop} rows in {len(commit.digest)} bytes")
+    if len(commit.marks) != MARK_BYTES * len(_multiples(commit.stop)):
+        raise BadFrame(f"{len(commit.marks)} bytes of marks for {commit.stop} rows")
+    if len(commit.last) != MARK_BYTES * len(_before(commit.stop)):
+        raise BadFrame(f"{len(commit.last)} bytes of last marks for {commit.stop} rows")
+
+
+def in_common(a: Commit, b: Commit) -> int:
+    """How many rows, from the first, both are known to bind to; 0 where nothing agrees."""
+    if a.stop == b.stop and a.digest == b.digest:
+        return a.stop
+    ours, theirs = _known(a), _known(b)
+    return max((length for length, mark in ours.items() if theirs.get(length) == mark), default=0)
+
+
+def _known(commit: Commit) -> dict[int, bytes]:
+    parts = [
+        *zip(_multiples(commit.stop), _cut(commit.marks), strict=False),
+        *zip(_before(commit.stop), _cut(commit.last), strict=False),
+        (commit.stop, commit.digest[:MARK_BYTES]),
+    ]
+    return dict(parts)
+
+
+def _cut(marks: bytes) -> list[bytes]:
+    return [marks[start : start + MARK_BYTES] for start in range(0, len(marks), MARK_BYTES)]
