@@ -17,11 +17,11 @@ from pathlib import Path
 import trio
 
 from musivum.app import serve
-from musivum.cli.program import spare_the_collector
 from musivum.config import MusivumConfig
 from musivum.store import open_store
 from p2p.configuration import MUSIVUM_LIMITS
 from p2p.host import open_host
+from tessella.collector import spare_the_collector
 from tessella.core.identity import Identity
 
 LISTEN = "/ip4/127.0.0.1/tcp/0"

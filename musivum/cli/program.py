@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import trio
 import typer
 
 from musivum.config import MusivumConfig
+from tessella.collector import spare_the_collector
 from tessella.core.identity import Identity
 
 if TYPE_CHECKING:
@@ -101,16 +101,6 @@ async def _serve(program: Program, store: Keeper) -> None:
 
     # Another start would listen on another port, where nobody looks for it.
     await (once() if _takes_a_free_port(config) else supervise(once))
-
-
-def spare_the_collector() -> None:
-    """Have the collector leave alone what lives as long as the program.
-
-    That is two hundred thousand objects of libraries, which it would go through for a sixth of a
-    second each time, while nodes wait.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _limits(config: MusivumConfig) -> HostLimits:

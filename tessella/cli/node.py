@@ -15,6 +15,7 @@ from tessella.cli.extras import worker_extra
 from tessella.cli.model_cache import prune, used
 from tessella.cli.render import Document, LoadingBars
 from tessella.cli.signals import Interrupts, gone_with_stdin, stdin_closed, stdin_said
+from tessella.collector import spare_the_collector
 from tessella.core.errors import TessellaError
 from tessella.core.identity import Identity
 from tessella.worker.config import WorkerConfig
@@ -55,6 +56,8 @@ async def serve(
         from tessella.engine.compute import open_compute
         from tessella.worker.ground import Ground
         from tessella.worker.node import run_node
+    # Before there are a host and a shard: of those, what dies has to be given back.
+    spare_the_collector()
 
     ending = Ending(config.drain_seconds)
     stop, scope = ending.stop, ending.scope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+import p2p.supervisor
 from tessella.catalogue import models_directory
 from tessella.cli import node
-from tessella.cli.node import STOP_SECONDS, Ending, tidy_up
+from tessella.cli.node import STOP_SECONDS, Ending, Manners, serve, tidy_up
+from tessella.cli.signals import Interrupts
 from tessella.core.addresses import parse_peer
 from tessella.core.errors import BadConfig
 from tessella.core.identity import Identity
@@ -75,6 +78,21 @@ async def test_with_the_end_of_standard_input_it_waits_for_no_session(
 def a_config(**given: Any) -> WorkerConfig:
     settings = {"musivum": (MUSIVUM,), "model": ModelId("toy"), "claim_mb": 64}
     return WorkerConfig(**settings, weights=Path("toy"), **given)  # type: ignore[arg-type]
+
+
+async def test_the_collector_is_spared_before_there_is_a_host_or_a_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    async def supervise(open_and_serve: Callable[[], Awaitable[None]]) -> None:
+        done.append("supervised")
+
+    monkeypatch.setattr(node, "spare_the_collector", lambda: done.append("spared"))
+    monkeypatch.setattr(p2p.supervisor, "supervise", supervise)
+    manners = Manners(as_json=True, until_stdin_closes=False, join_after_stdin=False)
+    await serve(a_config(), Identity(b"n" * 32), manners, Interrupts())
+    assert done == ["spared", "supervised"]
 
 
 @pytest.mark.parametrize("elsewhere", [None, Path("/elsewhere")])
