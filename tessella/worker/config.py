@@ -97,7 +97,8 @@ class WorkerConfig:
     max_sessions: int = 64
     """Live sessions at most; twice as many streams, of hops and of tokens each. At least 1."""
     max_hop_bodies: int = MAX_HOP_BODIES
-    """HTTP bodies of hops that are read at once. At least 1."""
+    """HTTP bodies of hops of over 256 KiB that are read at once; fewer where memory does not hold
+    each of them twice. At least 1."""
     max_input_tokens: int | None = None
     """Tokens of the longest prompt it takes; None measures it. At least 1."""
     prefill_chunk: int = 128

@@ -17,7 +17,10 @@ from tessella.core.health import OomRule
 from tessella.core.ids import PeerId
 from tessella.core.messages import ASSIGN, COMPLETE, HOP, STATUS, TOKENS, Announce
 from tessella.core.peers import NodeStatus
+from tessella.core.plan import MB
 from tessella.engine.checkpoint import Checkpoint
+from tessella.engine.device import Device
+from tessella.engine.memory import free_ram
 from tessella.engine.weights import open_checkpoint
 from tessella.web.client import open_client
 from tessella.web.listening import bound_url
@@ -31,7 +34,7 @@ from tessella.worker.directory import PATIENCE_SECONDS, SWARM_PATIENCE_SECONDS, 
 from tessella.worker.door import Door, NodeRooms
 from tessella.worker.ground import Ground
 from tessella.worker.hop_streams import HopStreams
-from tessella.worker.http_hops.bodies import HopBodies
+from tessella.worker.http_hops.bodies import HopBodies, that_fit
 from tessella.worker.http_hops.dialling import Rules, open_http_hops
 from tessella.worker.joining import open_mesh, settled
 from tessella.worker.loading import Loader
@@ -86,7 +89,7 @@ class _Node:
         self.state = NodeState(trio.current_time(), layers=config.layers, memory=memory)
         self.serving, self.desk = Serving(self.state), TokenDesk(ground.identity)
         self.assignment = Assignment(checkpoint.shape.layers, config.layers)
-        self.bodies = HopBodies(config.max_hop_bodies)
+        self.bodies = HopBodies(that_fit(config.max_hop_bodies, _ram_beside_layers(self.model)))
         urls = [bound_url(listener) for listener in listeners]
         self.api_url = api_url_of(config.public_api_url, urls, ground.host.address.addrs)
         self.member = Member(
@@ -221,3 +224,8 @@ def _news(state: NodeState, counters: Counters) -> News:
         state.status.value, depth, counters.step_ms, load.loaded_bytes, load.total_bytes
     )
     return News(state.layers, said)
+
+
+def _ram_beside_layers(model: Model) -> int:
+    """Bytes that are free, less what layers will take of them."""
+    return free_ram() - (model.config.claim_mb * MB if model.device is Device.CPU else 0)

@@ -91,7 +91,8 @@ class Node:
 
     identity: Identity
     nursery: trio.Nursery
-    bodies: HopBodies = field(default_factory=lambda: HopBodies(2))
+    bodies: HopBodies = field(default_factory=lambda: HopBodies(2, small=0))
+    """Every body needs a place: there are no long ones here."""
     streams_in_all: int = 4
     per_peer: int = 3
     clock: Callable[[], float] = wall

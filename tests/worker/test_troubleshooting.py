@@ -29,9 +29,10 @@ from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import AskStatus, encode
 from tessella.core.peers import PeerRow, choose_entry
+from tessella.core.plan import MB
 from tessella.core.signed_request import Request, sign_request
 from tessella.engine.shard import Shard
-from tessella.worker.http_hops.asks import FORWARD_PATH, Act, Ask
+from tessella.worker.http_hops.asks import FORWARD_PATH, MAX_HOP_BODY, Act, Ask
 from tessella.worker.loading import Loader, Note
 from tessella.worker.state import Loaded
 from tessella.worker.testing import Hub, Listed
@@ -172,6 +173,21 @@ async def test_a_full_node_refuses_a_hop_before_it_is_read_and_shows_that_it_is_
         assert 'tessella_refused_total{code="too_many_hop_bodies"} 1.0' in metrics
 
 
+async def test_a_node_reads_no_more_hop_bodies_at_once_than_memory_holds(
+    open_mesh: OpenMesh,
+    autojump_clock: MockClock,
+    doors: Doors,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = 64 * MB + 6 * MAX_HOP_BODY
+    monkeypatch.setattr("tessella.worker.node.free_ram", lambda: free)
+    async with open_mesh([6], claim_mb=64, **doors.config) as mesh:
+        (node,) = mesh.nodes
+        async with doors.client(node) as client:
+            status = (await client.get("/status")).json()
+    assert status["max_concurrent_hop_bodies"] == 3
+
+
 async def test_a_chain_waits_for_a_full_stage_and_then_says_that_it_is_full(
     toy_weights: Path, autojump_clock: MockClock
 ) -> None:
@@ -237,9 +253,9 @@ async def test_hops_that_die_at_the_same_timeout_name_the_stage_and_the_setting(
         entry, slow = mesh.nodes
         compute = slow.compute.run
 
-        async def without_a_word(work: Any, *, urgent: bool = False) -> Any:
+        async def without_a_word(work: Any, **how: Any) -> Any:
             await trio.sleep(6.0)
-            return await compute(work, urgent=urgent)
+            return await compute(work, **how)
 
         slow.compute.run = without_a_word
         async with doors.client(entry) as client:

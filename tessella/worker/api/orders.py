@@ -6,13 +6,12 @@ nobody else, by a signed call that is taken once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from tessella.core.configs import MAX_LAYERS
@@ -20,7 +19,7 @@ from tessella.core.errors import BadRequest, Refused
 from tessella.core.frames import KIB
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
-from tessella.web.errors import describe
+from tessella.worker.api.reading import Body, parse_json
 from tessella.worker.api.signed import SignedCalls, documented, read_body
 from tessella.worker.orders import Nonces, Orders
 
@@ -31,10 +30,8 @@ MAX_ORDER = 4 * KIB
 _At = Annotated[int, Field(ge=0, le=MAX_LAYERS)]
 
 
-class Order(BaseModel):
+class Order(Body):
     """A range of layers to hold."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     model_repo: Annotated[str, Field(min_length=1, max_length=256)]
     layer_ranges: Annotated[
@@ -69,9 +66,13 @@ class OrderRoom:
         return cls(calls, orders, model)
 
     async def take(self, request: Request) -> Taken:
-        """Take an order before it is carried out. Raises Refused where the node insists."""
+        """Take an order before it is carried out.
+
+        Raises Refused where the node insists, BadRequest or UnsupportedField for what is no order,
+        and what `SignedCalls.admit` and `read_body` raise.
+        """
         call = self.calls.admit(request)
-        order = _parse(await read_body(request, call, MAX_ORDER))
+        order = Order.model_validate(parse_json(await read_body(request, call, MAX_ORDER)))
         if order.model_repo != self.model:
             raise Refused(f"this node serves {self.model}, not {order.model_repo:.80}")
         (ends,) = order.layer_ranges
@@ -81,18 +82,6 @@ class OrderRoom:
             raise BadRequest(f"layer_ranges: {exc}") from None
         self.orders.want(layers)
         return Taken()
-
-
-def _parse(body: bytes) -> Order:
-    try:
-        plain = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BadRequest("body: not JSON") from None
-    try:
-        return Order.model_validate(plain)
-    except ValidationError as exc:
-        errors = exc.errors(include_url=False, include_input=False)
-        raise BadRequest(describe(errors)) from None
 
 
 def add_orders(app: FastAPI, room: OrderRoom) -> None:

@@ -18,6 +18,8 @@ from tessella.worker.http_hops.asks import END, Ask, Said, read_ask
 from tessella.worker.http_hops.table import HttpStreams
 
 OCTETS = "application/octet-stream"
+# Of a Content-Length that is read: no body here has a length of so many.
+_MAX_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,9 @@ class StreamDoor:
     calls: SignedCalls
     streams: HttpStreams
     max_body: int
-    place: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Room for one body while it is read and taken. Raises where there is none."""
+    place: Callable[[int | None], AbstractContextManager[object]] = nullcontext
+    """Room for one body while it is read and taken. Takes the length that its head tells, None
+    where it tells none. Raises where there is no room."""
 
     async def answer(self, request: Request, handler: Handler) -> Response:
         """Answer one request; `handler` serves the stream, if it opens one."""
@@ -40,7 +43,7 @@ class StreamDoor:
         """The same for a call that was let in already."""
         ask = read_ask(call.head.query)
         if ask.act.has_body:
-            with self.place():
+            with self.place(_told_length(request)):
                 said = await self._said(call, ask, request, handler)
         elif call.head.digest != NO_BODY:
             raise BadRequest(f"query.act: {ask.act.value} comes without a body")
@@ -50,7 +53,9 @@ class StreamDoor:
 
     async def _said(self, call: SignedCall, ask: Ask, request: Request, handler: Handler) -> Said:
         async def body() -> bytes:
-            return await read_body(request, call, self.max_body)
+            told = _told_length(request)
+            most = self.max_body if told is None else min(told, self.max_body)
+            return await read_body(request, call, most)
 
         return await self.streams.answer(call.peer_id, ask, call.head.digest, body, handler)
 
@@ -60,3 +65,8 @@ class StreamDoor:
         if said.end is not None:
             headers[END] = said.word
         return Response(said.data, media_type=OCTETS, headers=headers)
+
+
+def _told_length(request: Request) -> int | None:
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None

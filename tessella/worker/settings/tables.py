@@ -169,7 +169,8 @@ class WorkerTable:
     """Tokens of the longest prompt it takes. None measures it."""
 
     max_concurrent_hop_bodies: int = key(MAX_HOP_BODIES, COUNT)
-    """HTTP bodies of hops, of 64 MiB at most, that are read at once."""
+    """HTTP bodies of hops, of 256 KiB to 64 MiB, that are read at once; fewer where memory does not
+    hold each of them twice."""
 
     prefill_chunk: int = key(128, COUNT)
     """Positions in one prefill chunk: smaller overlaps stages better, larger multiplies better."""

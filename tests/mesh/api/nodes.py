@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import trio
 
+from tests.mesh.restarts.musivum_program import free_ports
 from tests.mesh.restarts.program import Program
 
 MODEL = "smollm2-135m-instruct"
@@ -35,6 +36,8 @@ class Nodes:
     weights: Path
     client: httpx.Client
     """For every thread, and all of them: each client loads certificates anew."""
+    over_http: int | None = None
+    """Which worker the others can reach over HTTP alone."""
     programs: list[Program] = field(default_factory=list)
     musivum: str = ""
     urls: list[str] = field(default_factory=list)
@@ -73,13 +76,13 @@ class Nodes:
         config = home / "worker_config.toml"
         config.write_text(
             f"[worker]\nparallel_slots = {SLOTS}\ncontext_size = {CONTEXT}\n"
-            "device = 'cpu'\ndtype = 'f32'\n"
-            f"chat_template = '{TEMPLATE}'\n"
+            f"device = 'cpu'\ndtype = 'f32'\nchat_template = '{TEMPLATE}'\n"
+            + (only_over_http() if number == self.over_http else here())
             + (f"max_input_tokens = {MAX_INPUT_TOKENS}\n" if number == 0 else "")
         )
         args = ["--config", str(config), "--musivum", self.musivum, "--key", str(home / "node.key")]
         args += ["--model", MODEL, "--weights", str(self.weights), "--claim-mb", "1000"]
-        args += ["--layers", layers, "--listen", f"/ip4/{HOST}/tcp/0", "--api", f"{HOST}:0"]
+        args += ["--layers", layers]
         return self._begin(Program("tessella.cli.worker", tuple(args), home))
 
     def _begin(self, program: Program) -> Program:
@@ -93,6 +96,21 @@ class Nodes:
             program.end()
 
 
+def here() -> str:
+    """Settings of a node that answers at free ports."""
+    return f"p2p_host = '{HOST}'\np2p_port = 0\napi_host = '{HOST}'\napi_port = 0\n"
+
+
+def only_over_http() -> str:
+    """Those of one whose address of libp2p leads nowhere: nobody is told of the real one."""
+    nobody, port = free_ports(2)
+    return (
+        f"p2p_host = '127.0.0.2'\np2p_port = 0\nallow_private_addrs = ['{HOST}/32']\n"
+        f"public_ip = '{HOST}'\npublic_p2p_port = {nobody}\n"
+        f"api_host = '{HOST}'\napi_port = {port}\n"
+    )
+
+
 def openai_access(nodes: Nodes) -> Document:
     """How OpenAI's clients are told of an entry; with no retries, every error is told."""
     return {
@@ -104,10 +122,10 @@ def openai_access(nodes: Nodes) -> Document:
 
 
 @contextmanager
-def open_nodes(directory: Path, weights: Path) -> Iterator[Nodes]:
-    """A mesh for as long as the context lasts."""
+def open_nodes(directory: Path, weights: Path, *, over_http: int | None = None) -> Iterator[Nodes]:
+    """A mesh for as long as the context lasts; see `Nodes.over_http`."""
     with httpx.Client(timeout=ANSWER_SECONDS) as client:
-        nodes = Nodes(directory, weights, client)
+        nodes = Nodes(directory, weights, client, over_http)
         try:
             trio.run(nodes.start)
             yield nodes

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +20,7 @@ from tessella.core.errors import PeerGone
 from tessella.core.identity import Identity
 from tessella.core.messages import AskStatus, Message, encode
 from tessella.core.signed_request import Request, answer_text, check_answer, sign_request
+from tessella.web.byte_calls import Pieces
 from tessella.worker.http_hops.asks import (
     END,
     FORWARD_PATH,
@@ -28,6 +30,7 @@ from tessella.worker.http_hops.asks import (
     Said,
     read_end,
 )
+from tessella.worker.http_hops.bodies import HopBodies
 from tests.worker.http_net import Node, wall
 
 OURS, CALLER = Identity(b"n" * 32), Identity(b"p" * 32)
@@ -49,13 +52,14 @@ class Scene:
             pass
 
     async def post(self, ask: Ask, body: bytes = b"", **changes: Any) -> httpx.Response:
-        """The answer to a signed POST; with `content`, other bytes than were signed."""
+        """The answer to a signed POST; with `content` or `stream`, other bytes than were signed."""
         asked = Request("POST", FORWARD_PATH, ask.query(), body, OURS.peer_id)
         headers = sign_request(asked, CALLER, wall(), secrets.token_bytes(16))
         url = f"{FORWARD_PATH}?{urlencode(ask.query())}"
-        return await self.client.post(
-            url, content=changes.get("content", body), headers={**headers, **changes.get("and", {})}
-        )
+        content, more = changes.get("content", body), changes.get("and", {})
+        request = self.client.build_request("POST", url, content=content, headers=headers | more)
+        request.stream = changes.get("stream", request.stream)
+        return await self.client.send(request)
 
     async def said(self, ask: Ask, body: bytes = b"") -> Said:
         answer = await self.post(ask, body)
@@ -64,9 +68,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scene(**of_node: Any) -> AsyncIterator[Scene]:
     async with trio.open_nursery() as nursery:
-        node = Node(OURS, nursery)
+        node = Node(OURS, nursery, **of_node)
         transport = httpx.ASGITransport(node.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://node.test") as client:
             found = Scene(node, client)
@@ -152,6 +156,65 @@ async def test_at_the_quota_a_body_is_refused_before_it_is_read(autojump_clock: 
             assert await s.said(Ask(NAME, Act.READ, 1)) == Said()
         assert await s.said(Ask(NAME, Act.WRITE, 1), encode(AskStatus())) == Said()
         assert s.node.bodies.in_flight == 0
+
+
+async def test_a_body_whose_length_is_told_and_small_needs_no_place(
+    autojump_clock: MockClock,
+) -> None:
+    frame = encode(AskStatus())
+
+    async def untold() -> AsyncIterator[bytes]:
+        yield frame
+
+    async with scene(bodies=HopBodies(1, small=len(frame))) as s:
+        await s.said(Ask(NAME, Act.OPEN))
+        with s.node.bodies.place():
+            assert await s.said(Ask(NAME, Act.WRITE, 1), frame) == Said()
+            for body, changes in ((frame, {"content": untold()}), (frame + frame, {})):
+                answer = await s.post(Ask(NAME, Act.WRITE, 2), body, **changes)
+                assert told(answer) == (503, "too_many_hop_bodies")
+        assert s.frames == [AskStatus()]
+
+
+async def test_slow_bodies_in_all_places_do_not_keep_a_decode_step_waiting(
+    autojump_clock: MockClock,
+) -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        await trio.sleep(9)
+        yield encode(AskStatus())
+
+    async with scene(bodies=HopBodies(2)) as s, trio.open_nursery() as nursery:
+        for name in (b"a" * 16, b"b" * 16):
+            await s.said(Ask(name, Act.OPEN))
+            ask = Ask(name, Act.WRITE, 1)
+            slow = partial(s.post, ask, encode(AskStatus()), content=trickle())
+            nursery.start_soon(slow)
+        await s.said(Ask(NAME, Act.OPEN))
+        await trio.sleep(1)
+        assert s.node.bodies.in_flight == 2
+        assert await s.said(Ask(NAME, Act.WRITE, 1), encode(AskStatus())) == Said()
+        assert trio.current_time() < 2
+
+
+@pytest.mark.parametrize("length", ["0", "3"])
+async def test_a_body_is_no_longer_than_it_told(length: str, autojump_clock: MockClock) -> None:
+    async with scene(bodies=HopBodies(1)) as s:
+        await s.said(Ask(NAME, Act.OPEN))
+        frame = encode(AskStatus())
+        lying = {"and": {"Content-Length": length}, "stream": Pieces(frame)}
+        answer = await s.post(Ask(NAME, Act.WRITE, 1), frame, **lying)
+        assert told(answer) == (413, "body_too_large")
+        assert s.frames == []
+
+
+async def test_a_length_that_nobody_reads_is_an_untold_one(autojump_clock: MockClock) -> None:
+    frame = encode(AskStatus())
+    async with scene(bodies=HopBodies(1)) as s:
+        await s.said(Ask(NAME, Act.OPEN))
+        zeros = {"Content-Length": f"{len(frame):05000}"}
+        with s.node.bodies.place():
+            answer = await s.post(Ask(NAME, Act.WRITE, 1), frame, **{"and": zeros})
+            assert told(answer) == (503, "too_many_hop_bodies")
 
 
 async def test_a_body_over_the_cap_is_refused_by_its_length(autojump_clock: MockClock) -> None:
