@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
 
@@ -49,6 +50,14 @@ async def called(handler: Handler, most: int = 100) -> object:
 async def test_an_answer_is_parsed() -> None:
     assert await called(answering(b'{"a": [1, null]}')) == {"a": [1, None]}
     assert await called(answering(b"true", status=201)) is True
+
+
+async def test_another_client_takes_no_time_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_client():
+        pass
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", None)
+    async with open_client() as client:
+        assert not client.trust_env
 
 
 async def test_a_body_is_sent_as_json_and_bytes_as_they_are() -> None:
