@@ -71,7 +71,8 @@ def _contracts(rows: Iterable[PeerRow]) -> list[list[PeerRow]]:
 def _coverage(rows: Sequence[PeerRow], total: int) -> Coverage:
     # Of thousands of nodes most hold a range that others hold too.
     served = sorted({row.layers for row in rows if row.serves})
-    loading = [row.layers for row in rows if row.status == NodeStatus.PENDING_LOAD.value]
+    pending = NodeStatus.PENDING_LOAD.value
+    loading = [row.layers for row in rows if row.status == pending and not row.canary]
     gaps = holes(served, total)
     above = bool(gaps) and any(layers.stop > gaps[0].stop for layers in served)
     broken = MeshHealth.DEGRADED if above else MeshHealth.INCOMPLETE

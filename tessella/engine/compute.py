@@ -1,9 +1,9 @@
 """One thread that computes, so that trio never waits on torch.
 
 A job goes to the thread through a bell (a C queue that a thread can sleep on) and two lines, one
-for decode steps and one for the rest; the answer comes back through a third line, and a byte in a
-pipe wakes the loop for it, which takes half the time of trio's own way in. No lock is held by
-either side while the other works, and nobody polls.
+for decode steps and one for the rest, each in the order of tiers; the answer comes back through a
+queue of its own, and a byte in a pipe wakes the loop for it, which takes half the time of trio's
+own way in. No lock is held by either side while the other works, and nobody polls.
 
 The thread is asked to stop through the job it runs: `Job.advance`, called between layers, raises
 once the waiter is gone. A thread inside one long operation cannot be stopped.
@@ -25,6 +25,7 @@ import outcome
 import trio
 
 from tessella.core.errors import Busy, LocalError
+from tessella.core.tiers import Line, Tier
 from tessella.engine.out_of_memory import told
 
 T = TypeVar("T")
@@ -47,13 +48,16 @@ class _Stopped(Exception):
 class Job:
     """One piece of work, as the work itself sees it."""
 
-    def __init__(self, thread: ComputeThread, work: Callable[[Job], Any]) -> None:
+    def __init__(self, thread: ComputeThread, work: Callable[[Job], Any], tier: Tier) -> None:
+        self.tier = tier
+        """Whose work it is."""
+        self.queued_at = time.perf_counter()
+        """When it was asked for, on this machine's `perf_counter`."""
         self.advanced = 0
         """How often this job has advanced."""
         self._thread = thread
         self._work = work
         self._task = trio.lowlevel.current_task()
-        self._queued_at = time.perf_counter()
         self._raise_cancel: Callable[[], Any] | None = None
         self._stop = False
 
@@ -95,8 +99,8 @@ class ComputeThread:
     def __init__(self) -> None:
         self.counter = 0
         """Grows whenever a layer is done, and never falls: a busy thread that makes progress."""
-        self._urgent: deque[Job] = deque()
-        self._patient: deque[Job] = deque()
+        self._urgent: Line[Job] = Line()
+        self._patient: Line[Job] = Line()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._token = trio.lowlevel.current_trio_token()
         self._finished: deque[_Finished] = deque()
@@ -114,13 +118,16 @@ class ComputeThread:
         queued = len(self._urgent) + len(self._patient)
         return ComputeStatistics(self._jobs, queued, self._waited, self._ran)
 
-    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Job], T], *, urgent: bool = False, tier: Tier = Tier.LEECH
+    ) -> T:
         """What `work` returns, or raises, in the compute thread.
 
-        Urgent work goes before the rest, in order within each; MAX_URGENT_IN_A_ROW of it may pass
-        the same waiting job. Cancelling drops work that still waits at once, and stops work that
-        runs at its next `advance`; either way it has left the thread when this returns, and what
-        it used may be freed. Work that ends before it notices returns its value.
+        Urgent work goes before the rest, whatever its tier, and within each goes what is due first
+        by `core.tiers`; MAX_URGENT_IN_A_ROW of it may pass the same waiting job. Cancelling drops
+        work that still waits at once, and stops work that runs at its next `advance`; either way it
+        has left the thread when this returns, and what it used may be freed. Work that ends before
+        it notices returns its value.
 
         Raises Busy beyond MAX_QUEUED_JOBS, LocalError if the thread is gone, and OutOfMemory in
         place of whatever an allocator raised.
@@ -131,17 +138,15 @@ class ComputeThread:
         line = self._urgent if urgent else self._patient
         if len(self._urgent) + len(self._patient) >= MAX_QUEUED_JOBS:
             raise Busy(f"{MAX_QUEUED_JOBS} jobs already wait for the compute thread")
-        job = Job(self, work)
+        job = Job(self, work, tier)
         self._waiting.add(job)
-        line.append(job)
+        line.put(job)
         self._bell.put(True)
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
             job._raise_cancel = raise_cancel
             job._stop = True
-            try:
-                line.remove(job)
-            except ValueError:
+            if not line.remove(job):
                 return trio.lowlevel.Abort.FAILED  # the thread has it: `_finish` will wake us
             self._waiting.discard(job)
             return trio.lowlevel.Abort.SUCCEEDED
@@ -190,11 +195,9 @@ class ComputeThread:
         self._closed = self._closed or reason
         for job in list(self._waiting):
             job._stop = True
-            for line in (self._urgent, self._patient):
-                if job in line:
-                    line.remove(job)
-                    self._waiting.discard(job)
-                    trio.lowlevel.reschedule(job._task, outcome.Error(LocalError(self._closed)))
+            if self._urgent.remove(job) or self._patient.remove(job):
+                self._waiting.discard(job)
+                trio.lowlevel.reschedule(job._task, outcome.Error(LocalError(self._closed)))
         self._bell.put(False)
 
     def _bury(self, reason: str, cause: BaseException | None) -> None:
@@ -219,16 +222,14 @@ class ComputeThread:
             self._tell(self._bury, f"the compute thread died: {cause!r}", cause)
 
     def _next(self) -> Job | None:
-        """The first urgent job, else the first other one; None if the one rung for was dropped."""
+        """The urgent job that is due, else another one; None if the one rung for was dropped."""
         tired = self._passed >= MAX_URGENT_IN_A_ROW
         lines = (self._patient, self._urgent) if tired else (self._urgent, self._patient)
         for line in lines:
-            try:
-                job = line.popleft()
-            except IndexError:
-                continue
-            self._passed = self._passed + 1 if line is self._urgent and self._patient else 0
-            return job
+            if (job := line.take()) is not None:
+                passes = line is self._urgent and len(self._patient) > 0
+                self._passed = self._passed + 1 if passes else 0
+                return job
         return None
 
     def _run(self, job: Job) -> None:
@@ -239,7 +240,7 @@ class ComputeThread:
         except Exception as exc:  # noqa: BLE001 - it belongs to the waiter, whatever it is
             result = outcome.Error(told(exc))
         ran = time.perf_counter() - started
-        self._finished.append(_Finished(job, result, started - job._queued_at, ran))
+        self._finished.append(_Finished(job, result, started - job.queued_at, ran))
         os.write(self._wake, b"\0")
 
     def _tell(self, tell: Callable[..., None], *args: object) -> None:

@@ -8,7 +8,8 @@ largest tensors by far, come first: their staging is gone before the layers fill
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,32 +52,36 @@ class DecoderReader:
         return Decoder(
             shape=shape,
             norm=self._vector([FINAL_NORM], [shape.hidden]) if last else None,
-            layers={index: self._layer(f"model.layers.{index}.") for index in layers},
+            layers={index: self.layer(index) for index in layers},
             rotary=Rotary(shape, self._dtype, self._device),
             embedding=embedding,
             head=head,
         )
 
-    def _layer(self, prefix: str) -> Layer:
-        shape = self._checkpoint.shape
+    def layer(self, index: int) -> Layer:
+        """One layer alone; the staging buffer stays for the next."""
+        return Layer(**dict(self.layer_parts(index)))
+
+    @torch.inference_mode()
+    def layer_parts(self, index: int) -> Iterator[tuple[str, Any]]:
+        """The fields of a `Layer`, each of them read as it is asked for."""
+        prefix, shape = f"model.layers.{index}.", self._checkpoint.shape
         q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         hidden, inner = shape.hidden, shape.intermediate
         qkv = [f"{prefix}self_attn.{each}_proj" for each in "qkv"]
         out = [f"{prefix}self_attn.o_proj"]
         gate_up = [f"{prefix}mlp.{each}_proj" for each in ("gate", "up")]
         down = [f"{prefix}mlp.down_proj"]
-        return Layer(
-            attention_norm=self._vector([f"{prefix}input_layernorm.weight"], [hidden]),
-            qkv=self._weight(qkv, hidden, [q, kv, kv]),
-            qkv_bias=self._bias(qkv, [q, kv, kv]) if shape.qkv_bias else None,
-            out=self._weight(out, q, [hidden]),
-            out_bias=self._bias(out, [hidden]) if shape.out_bias else None,
-            mlp_norm=self._vector([f"{prefix}post_attention_layernorm.weight"], [hidden]),
-            gate_up=self._weight(gate_up, hidden, [inner, inner]),
-            gate_up_bias=self._bias(gate_up, [inner, inner]) if shape.mlp_bias else None,
-            down=self._weight(down, inner, [hidden]),
-            down_bias=self._bias(down, [hidden]) if shape.mlp_bias else None,
-        )
+        yield "attention_norm", self._vector([f"{prefix}input_layernorm.weight"], [hidden])
+        yield "qkv", self._weight(qkv, hidden, [q, kv, kv])
+        yield "qkv_bias", self._bias(qkv, [q, kv, kv]) if shape.qkv_bias else None
+        yield "out", self._weight(out, q, [hidden])
+        yield "out_bias", self._bias(out, [hidden]) if shape.out_bias else None
+        yield "mlp_norm", self._vector([f"{prefix}post_attention_layernorm.weight"], [hidden])
+        yield "gate_up", self._weight(gate_up, hidden, [inner, inner])
+        yield "gate_up_bias", self._bias(gate_up, [inner, inner]) if shape.mlp_bias else None
+        yield "down", self._weight(down, inner, [hidden])
+        yield "down_bias", self._bias(down, [hidden]) if shape.mlp_bias else None
 
     def _table(self, name: str) -> Tensor:
         """The embedding or the head, `[hidden, vocab]`."""

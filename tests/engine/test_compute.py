@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from tessella.core.errors import Busy, LocalError
+from tessella.core.tiers import HEAD_START_SECONDS, Tier
 from tessella.engine import compute as compute_module
 from tessella.engine.compute import (
     MAX_QUEUED_JOBS,
@@ -121,6 +122,85 @@ async def test_urgent_work_passes_a_waiting_job_only_so_often() -> None:
             await until(lambda at=at: compute.statistics.queued == at)  # type: ignore[misc]
         gate.open()
     assert order.index("patient") == MAX_URGENT_IN_A_ROW
+
+
+class Clock:
+    """Stands where it is put."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+async def order_of(*jobs: tuple[str, bool, Tier, float], drop: str = "") -> list[str]:
+    """The names of jobs as a thread takes them that was busy while they came.
+
+    `jobs`: (name, urgent, tier, seconds that it has waited), each tier's longest wait first.
+    """
+    order: list[str] = []
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate, dropped = Gate(), trio.CancelScope()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+
+        async def ask(name: str, urgent: bool, tier: Tier) -> None:
+            with dropped if name == drop else contextlib.nullcontext():
+                await compute.run(lambda _: order.append(name), urgent=urgent, tier=tier)
+
+        clock = Clock()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compute_module, "time", clock)
+            for at, (name, urgent, tier, waited) in enumerate(jobs, start=1):
+                clock.now = -waited
+                nursery.start_soon(ask, name, urgent, tier)
+                await until(lambda at=at: compute.statistics.queued == at)  # type: ignore[misc]
+        dropped.cancel()
+        await until(lambda: compute.statistics.queued == len(jobs) - bool(drop))
+        gate.open()
+    return order
+
+
+async def test_in_each_line_the_better_tier_goes_first_and_equals_as_they_came() -> None:
+    came = [Tier.LEECH, Tier.VIP, Tier.STANDARD, Tier.LEECH, Tier.VIP]
+    patient = [(f"{tier} {at}", False, tier, 0.0) for at, tier in enumerate(came)]
+    urgent = [(f"step {tier}", True, tier, 0.0) for tier in came[:3]]
+    assert await order_of(*patient, *urgent) == [
+        *("step vip", "step standard", "step leech"),
+        *("vip 1", "vip 4", "standard 2", "leech 0", "leech 3"),
+    ]
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+async def test_who_waited_longer_than_a_head_start_goes_before_a_fresh_better_one(
+    urgent: bool,
+) -> None:
+    order = await order_of(
+        ("leech", urgent, Tier.LEECH, 2 * HEAD_START_SECONDS + 1),
+        ("standard", urgent, Tier.STANDARD, HEAD_START_SECONDS - 1),
+        ("vip", urgent, Tier.VIP, 0.0),
+    )
+    assert order == ["leech", "vip", "standard"]
+
+
+@pytest.mark.parametrize("drop", ["vip", "standard", "leech"])
+async def test_a_job_dropped_from_any_tier_leaves_the_others_in_order(drop: str) -> None:
+    jobs = [(str(tier), False, tier, 0.0) for tier in reversed(Tier)]
+    left = [str(tier) for tier in Tier if tier != drop]
+    assert await order_of(*jobs, drop=drop) == left
+
+
+async def test_a_full_line_is_full_for_every_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_module, "MAX_QUEUED_JOBS", 1)
+    async with open_compute() as compute, trio.open_nursery() as nursery:
+        gate = Gate()
+        nursery.start_soon(compute.run, gate)
+        await gate.entered.wait()
+        nursery.start_soon(compute.run, lambda _: 1)
+        await until(lambda: compute.statistics.queued == 1)
+        with pytest.raises(Busy, match="1 jobs already wait"):
+            await compute.run(lambda _: 1, tier=Tier.VIP)
+        gate.open()
 
 
 async def test_trio_goes_on_while_the_thread_works() -> None:

@@ -31,9 +31,9 @@ VIOLATIONS = {
 
 # What values and rules are written with. `msgpack` and `nacl` are functions of bytes.
 GROUND_IMPORTS = {
-    "__future__", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "heapq",
-    "ipaddress", "itertools", "json", "math", "msgpack", "nacl", "operator", "re", "struct",
-    "tessella", "types", "typing",
+    "__future__", "base64", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib",
+    "heapq", "hmac", "ipaddress", "itertools", "json", "math", "msgpack", "nacl", "operator", "re",
+    "struct", "tessella", "types", "typing",
 }  # fmt: skip
 
 WITHOUT_TORCH = """

@@ -11,7 +11,8 @@
     /musivum/ledger/1     anyone: Settle; a worker or client: Signed (a Call with an AskGrant,
                           AskCredits, AskAudit, AuditReport or Marks);
                           back: Settled, Granted, Document, AuditTask, Accepted, Fail
-    /tessella/audit/1     an auditor: SignedOrder; back: KeptRows or KeptIds, then End; Fail
+    /tessella/audit/1     an auditor: SignedOrder; back: KeptRows for all positions of the order, or
+                          KeptIds, and the stream is finished; Fail
 
 A session's frames carry its id and epoch, so a stream may carry one session after another.
 """
