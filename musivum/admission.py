@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tessella.core.call_rules import NONCE_SECONDS, check_nonce, skew
 from tessella.core.errors import (
+    BadFrame,
     CallReplayed,
     ClockSkew,
+    NotAuthorized,
+    OutOfTurn,
     TooManyRequests,
     WorkerNotAuthorized,
 )
-from tessella.core.identity import check_signature
+from tessella.core.identity import PURPOSE_TRACKER, check_signature
 from tessella.core.ids import PeerId
+from tessella.core.messages import Call, Message, Signed, decode
 
-# A node calls every few seconds; a busy one a few times more when it joins.
-MAX_NONCES_PER_PEER = 512
+# A node calls every few seconds, and an entry for each request that brings no ticket: 22 a second.
+MAX_NONCES_PER_PEER = 4096
 # 10,000 nodes that announce themselves every five seconds leave 360,000; one is about 100 bytes.
 MAX_NONCES = 1 << 19
 # One peer may have this part of what is left: whoever has many keys fills the table ever more
 # slowly, and a node that calls as often as it should is not the one that finds no place.
-SHARE = 512
+SHARE = 128
 # Nonces are forgotten a bucket at a time, so that a million of them cost no list beside the set.
 _BUCKETS = 6
 _BUCKET_SECONDS = NONCE_SECONDS / _BUCKETS
@@ -100,13 +106,20 @@ class Admission:
     """The checks of one mesh, and the nonces it remembers."""
 
     def __init__(
-        self, *, allow: tuple[PeerId, ...] | None, block: tuple[PeerId, ...], started: float
+        self,
+        *,
+        allow: tuple[PeerId, ...] | None,
+        block: tuple[PeerId, ...],
+        started: float,
+        barred: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
         """`started` is when this musivum began, in seconds since 1970: what it remembers of nonces
-        is no older, so a call that anyone may have seen before is not taken again after that."""
+        is no older, so a call that anyone may have seen before is not taken again after that.
+        `barred` says why a peer is let in nowhere for now, in a sentence."""
         self._allow = None if allow is None else frozenset(allow)
         self._block = frozenset(block)
         self._started = started
+        self._barred = barred
         self.nonces = Nonces()
 
     def check_policy(self, peer_id: PeerId) -> None:
@@ -115,6 +128,9 @@ class Admission:
             raise WorkerNotAuthorized(f"{peer_id} is blocked in this mesh")
         if self._allow is not None and peer_id not in self._allow:
             raise WorkerNotAuthorized(f"this mesh is private, and {peer_id} is not on its list")
+        reason = self._barred(peer_id)
+        if reason is not None:
+            raise WorkerNotAuthorized(f"{peer_id} is not let in: {reason}")
 
     def admit(self, call: SignedCall, now: float, *, overheard: bool) -> None:
         """Let a call in; `now` is in seconds since 1970.
@@ -130,6 +146,34 @@ class Admission:
             raise ClockSkew(f"the call was made before this musivum began, at {self._started:.0f}")
         check_signature(call.peer_id, call.purpose, call.payload, call.signature)
         self.nonces.use(call.peer_id, call.nonce, now)
+
+    def admit_frame(
+        self, signed: Signed, peer_id: PeerId, kinds: tuple[type[Any], ...], now: float
+    ) -> Message:
+        """What a peer calls with on a stream of its own; `kinds` may be called with there.
+
+        Raises what `admit` does, BadFrame for what is no Call, OutOfTurn for another message, and
+        NotAuthorized for a call of somebody else.
+        """
+        call = decode(signed.payload)
+        if not isinstance(call, Call):
+            raise BadFrame("what was signed is not a Call")
+        message = decode(call.message)
+        if not isinstance(message, kinds):
+            raise OutOfTurn(f"{type(message).__name__} is not what is called with here")
+        if call.peer_id != peer_id:
+            raise NotAuthorized(f"a call of {call.peer_id:.64} on a stream of {peer_id}")
+        presented = SignedCall(
+            peer_id=peer_id,
+            created=call.created,
+            nonce=call.nonce,
+            purpose=PURPOSE_TRACKER,
+            payload=signed.payload,
+            signature=signed.signature,
+        )
+        # Noise says who is at the other end, so nobody else has heard the call.
+        self.admit(presented, now, overheard=False)
+        return message
 
 
 def _check_time(ahead: float) -> None:

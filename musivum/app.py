@@ -14,8 +14,17 @@ import trio
 from musivum.admission import Admission
 from musivum.answers import Answers
 from musivum.assigning import Assigner
+from musivum.audit_room import AuditRoom, NoAudits
+from musivum.audits.desk import Mesh, open_audits, run_audits
 from musivum.books import Keeper, open_books
 from musivum.config import MusivumConfig
+from musivum.federation.asking import Caller
+from musivum.federation.pull import Books as Taking
+from musivum.federation.room import Federation, issuers
+from musivum.grants import Grants
+from musivum.ledger import Ledger, run_ledger
+from musivum.ledger_door import LedgerDoor
+from musivum.ledger_pages import LedgerPages
 from musivum.metrics import Metrics
 from musivum.moves import Moves
 from musivum.node_calls import Http
@@ -25,6 +34,7 @@ from musivum.pages import Pages
 from musivum.probes import Probes
 from musivum.routes import http_app
 from musivum.saved import Clock, Clocks
+from musivum.settling import Settling
 from musivum.status import StatusPage
 from musivum.tracker import Rooms, Tracker
 from p2p.background import background_tasks
@@ -32,13 +42,17 @@ from p2p.dht import DhtSettings, open_dht
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
 from tessella.core.identity import Identity
-from tessella.core.messages import STATUS, TRACKER
+from tessella.core.messages import LEDGER, STATUS, TRACKER
+from tessella.core.settlement import Caps
+from tessella.core.tiers import MICRO
 from tessella.web.client import open_client
 from tessella.web.limits import RateLimits
 from tessella.web.server import ServeLimits, serve_http
 
 # A node keeps one tracker stream and opens a second when the first is stuck.
 TRACKER_STREAMS, TRACKER_STREAMS_PER_PEER = 12_000, 8
+# The same, and a client asks for a ticket before each of its requests.
+LEDGER_STREAMS, LEDGER_STREAMS_PER_PEER = 12_000, 8
 STATUS_STREAMS, STATUS_STREAMS_PER_PEER = 256, 8
 
 
@@ -125,27 +139,60 @@ async def open_rooms(
         assigner = Assigner(host, identity, books.roster, clock, http)
         moves = Moves(books.roster, room, assigner.push, heal_seconds=config.heal_seconds)
         pages = Pages(host, config, books)
+        caps = Caps(worker=config.mint_daily_cap * MICRO)
+        listed = issuers(identity, config.federation)
+        ledger = Ledger(identity, store, clock, caps, lambda: listed)
+        federation = Federation(
+            Caller(identity, client),
+            Taking(ledger, store),
+            clock,
+            config.federation,
+            config.federation_pull_seconds,
+        )
+        audits: AuditRoom = NoAudits()
+        if not config.bootstrap_only:
+            mesh = Mesh(identity, books.roster, books.reputations, books.clocks)
+            audits = opened = await open_audits(mesh, ledger, room.deregister)
+            ledger.on_settled, ledger.on_conflict = opened.settled, opened.conflicted
+            nursery.start_soon(run_audits, opened)
         rooms = Rooms(
             books=books,
-            admission=Admission(allow=config.allow, block=config.block, started=clock()),
+            admission=Admission(
+                allow=config.allow, block=config.block, started=clock(), barred=audits.barred
+            ),
             orchestrator=room,
             pages=pages,
             answers=Answers(pages, books.roster),
-            operator=Operator(books, moves),
+            operator=Operator(books, moves, ledger, audits),
             gate=AdminGate(token),
+            ledger=ledger,
+            ledger_pages=LedgerPages(ledger),
+            settling=Settling(ledger, config.exempt),
+            grants=Grants(identity, config, books, ledger, audits),
+            audits=audits,
+            federation=federation,
         )
         tracker = Tracker(config, rooms)
-        page = StatusPage(host, books, tracker, started=trio.current_time())
+        ledger_door = LedgerDoor(config, rooms, tracker.counts)
+        page = StatusPage(host, books, tracker, audits, started=trio.current_time())
         host.serve(STATUS, page.answer, streams=STATUS_STREAMS, per_peer=STATUS_STREAMS_PER_PEER)
         if not config.bootstrap_only:
             nursery.start_soon(probes.run, room.lost)
             nursery.start_soon(_expire_silent, host, room, config.expiry_seconds)
             nursery.start_soon(moves.run)
+            nursery.start_soon(run_ledger, ledger, clock)
+            nursery.start_soon(federation.run)
             host.serve(
                 TRACKER,
                 tracker.answer,
                 streams=TRACKER_STREAMS,
                 per_peer=TRACKER_STREAMS_PER_PEER,
+            )
+            host.serve(
+                LEDGER,
+                ledger_door.answer,
+                streams=LEDGER_STREAMS,
+                per_peer=LEDGER_STREAMS_PER_PEER,
             )
         yield Opened(rooms, page, Metrics(host, rooms, tracker))
 

@@ -40,7 +40,9 @@ class Pending:
 
 def pending(nodes: Sequence[Node], now: float) -> list[Pending]:
     """What is being loaded, by its first layer."""
-    loading = [node for node in nodes if node.status is NodeStatus.PENDING_LOAD]
+    loading = [
+        node for node in nodes if node.status is NodeStatus.PENDING_LOAD and not node.row.canary
+    ]
     found = [Pending(node, node.load.eta_seconds(now)) for node in loading]
     return sorted(found, key=lambda one: (one.layers, one.node.peer_id))
 

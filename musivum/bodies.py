@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from musivum.json_rules import NUMBER
 from musivum.node import MAX_QUEUE_DEPTH, MAX_STEP_MS
 from musivum.registration import MAX_CLAIM_MB, MAX_NAME_CHARS, MAX_SLOTS
 from tessella.core.addresses import MAX_ADDR_CHARS, MAX_ADDRS
@@ -26,7 +27,12 @@ Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Device = Literal["cuda", "metal", "cpu"]
 WeightWord = Literal["f32", "f16", "bf16", "Q8_0", "INT4"]
 KvWord = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
-Span = tuple[Annotated[int, Field(ge=0, le=MAX_LAYERS)], Annotated[int, Field(ge=1, le=MAX_LAYERS)]]
+StoredWord = Literal["", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q4_k", "q6_k", "mixed"]
+"""How the matrices of a checkpoint are stored, as `core.numeric` has the words; or nothing."""
+Span = tuple[
+    Annotated[int, Field(ge=0, le=MAX_LAYERS), NUMBER],
+    Annotated[int, Field(ge=1, le=MAX_LAYERS), NUMBER],
+]
 """Half-open: [start, stop)."""
 
 
@@ -291,6 +297,10 @@ class ReputationBody(Body):
     reports_confirmed: int
     accused: int
     accused_confirmed: int
+    audits_passed: float
+    """What audits found fades: half of it in a month. As the next two."""
+    audits_rejected: float
+    slashes: float
 
 
 class RegisterBody(Body):
@@ -305,19 +315,23 @@ class RegisterBody(Body):
     """May be empty beside `api_addr`."""
     api_addr: Annotated[str, Field(max_length=MAX_URL_CHARS)] = ""
     """The URL of its HTTP API; empty if it has none."""
-    vram_mb: Annotated[int, Field(ge=0, le=MAX_CLAIM_MB)]
+    vram_mb: Annotated[int, Field(ge=0, le=MAX_CLAIM_MB), NUMBER]
     device: Device
     dtype: Literal["f32", "f16", "bf16"]
     kv_cache_type: KvWord | None = None
-    context_size: Annotated[int, Field(ge=1, le=MAX_CONTEXT)]
-    parallel_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS)]
+    context_size: Annotated[int, Field(ge=1, le=MAX_CONTEXT), NUMBER]
+    parallel_slots: Annotated[int, Field(ge=1, le=MAX_SLOTS), NUMBER]
     model_id: Name
-    total_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+    total_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS), NUMBER]
     contract: Hash
     """The parameter-contract hash of the manifest."""
     shape: dict[str, object]
     layers: Span | None = None
     """The range it holds, or insists on."""
+    weights: StoredWord = ""
+    """How the weights that it loads are stored; without it, nothing of it is audited."""
+    canary: bool = False
+    """Whether it answers wrongly on purpose: it is listed as that, and never a stage."""
 
 
 class Registered(Body):
@@ -334,10 +348,10 @@ class AnnounceBody(Body):
     status: Literal["PendingLoad", "Healthy", "Saturated", "Paused", "Draining"]
     role: Literal["entry", "middle", "tail", "replica"] | None = None
     """Where its layers put it in a chain: for people; the ranges say it too."""
-    queue_depth: Annotated[int, Field(ge=0, le=MAX_QUEUE_DEPTH)] = 0
-    step_ms: Annotated[float, Field(ge=0, le=MAX_STEP_MS)] = 0.0
-    loaded_bytes: Annotated[int, Field(ge=0, le=MAX_BYTES)] = 0
-    total_bytes: Annotated[int, Field(ge=0, le=MAX_BYTES)] = 0
+    queue_depth: Annotated[int, Field(ge=0, le=MAX_QUEUE_DEPTH), NUMBER] = 0
+    step_ms: Annotated[float, Field(ge=0, le=MAX_STEP_MS), NUMBER] = 0.0
+    loaded_bytes: Annotated[int, Field(ge=0, le=MAX_BYTES), NUMBER] = 0
+    total_bytes: Annotated[int, Field(ge=0, le=MAX_BYTES), NUMBER] = 0
 
 
 class ReadyBody(Body):

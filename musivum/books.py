@@ -13,7 +13,7 @@ from musivum.node import Node
 from musivum.reputation import Reputations
 from musivum.roster import Roster
 from musivum.saved import Clocks, restored_node
-from musivum.store import Change, DropReputation, Saved
+from musivum.store import Change, DropReputation, Saved, Transacts
 from tessella.core.errors import StoreUnavailable, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.manifest import decode_manifest
@@ -22,7 +22,7 @@ from tessella.core.peers import NodeStatus
 logger = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
+class Keeper(Transacts, Protocol):
     """What outlives a restart: `musivum.store.Store`, or one in memory."""
 
     async def load(self) -> Saved:

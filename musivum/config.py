@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from musivum.federation.partners import Partner, check_partners
 from tessella.core.addresses import LOOPBACK, PRIVATE, Cidr, PeerAddress, check_addr
 from tessella.core.configs import MAX_CONTEXT
 from tessella.core.errors import BadConfig
@@ -24,6 +25,10 @@ TOKEN_NAME = "admin.token"
 
 # Thousands of nodes take some milliseconds to look through.
 EXPIRY_SECONDS = 1.0
+# Positions and micro-credits of any one ticket or day stay far below 64 bits.
+MAX_TICKET_TOKENS, MAX_DAILY_CAP = 1 << 30, 10**9
+# Shorter is a load on others; a credit that was earned an hour ago should be worth something.
+MIN_PULL, MAX_PULL = 0.5, 3600.0
 # Shorter beats are a load test; longer ones leave a dead node listed for a quarter of an hour.
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 300.0
 
@@ -135,6 +140,19 @@ class MusivumConfig:
     exempt: tuple[Cidr, ...] = LOOPBACK
     """Networks that the limits by address do not hold for."""
 
+    max_ticket_tokens: int = 131_072
+    """Positions that one ticket may be for, prompt and answer together. 1 to 1073741824."""
+
+    mint_daily_cap: int = 1000
+    """Credits that may be made a day for one node, beyond what those who ask pay themselves; a
+    fifth of them for the requests of one of these. 0 to 1000000000."""
+
+    federation: tuple[Partner, ...] = ()
+    """Musivums whose tickets are paid and whose credits count here, as PEER@URL. At most 64."""
+
+    federation_pull_seconds: float = 30.0
+    """How often the ledger of each of them is asked for what is new, in seconds. 0.5 to 3600."""
+
     def __post_init__(self) -> None:
         if not self.listen:
             raise BadConfig("listen: no address to listen on")
@@ -158,6 +176,10 @@ class MusivumConfig:
         _within("max_connections", self.max_connections, 1, None)
         _within("max_nodes", self.max_nodes, 1, MAX_ROWS)
         _within("max_nodes_per_network", self.max_nodes_per_network, 0, None)
+        _within("max_ticket_tokens", self.max_ticket_tokens, 1, MAX_TICKET_TOKENS)
+        _within("mint_daily_cap", self.mint_daily_cap, 0, MAX_DAILY_CAP)
+        check_partners(self.federation)
+        _within("federation_pull_seconds", self.federation_pull_seconds, MIN_PULL, MAX_PULL)
 
     @property
     def key_path(self) -> Path:

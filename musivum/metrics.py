@@ -53,7 +53,11 @@ class Metrics:
         yield _counter("musivum_frames_received", "Frames by kind.", "kind", self._tracker.received)
         yield _counter("musivum_frames_sent", "Frames by kind.", "kind", self._tracker.sent)
         yield _counter("musivum_refused", "Refusals by code.", "code", self._tracker.refused)
+        audits = Counter(self._rooms.audits.counters())
+        is_open = audits.pop("open", 0)
+        yield _counter("musivum_audits", "Audits by what became of them.", "outcome", audits)
         for name, text, value in (
+            ("musivum_audits_open", "Audits that are drawn and not decided.", is_open),
             ("musivum_connections", "Peers a connection is open to.", len(self._host.connected())),
             ("musivum_topology_version", "Rises with each change.", books.roster.version),
             ("musivum_nonces", "Nonces that are remembered.", len(self._rooms.admission.nonces)),

@@ -107,9 +107,15 @@ class Node:
         return self.row.model, self.row.contract, self.row.total_layers
 
     def holdings(self) -> Iterator[Holding]:
-        """What placement has to count: the range it holds, and the one it is moving to."""
+        """What placement has to count: the range it holds, and the one it is moving to.
+
+        Of a canary that is nothing: no session is served from it, so it leaves its layers open.
+        """
         pace = 1000 / self.row.step_ms if self.row.step_ms else 0.0
         claim_mb = self.wish.claim_mb
+        if self.row.canary:
+            yield Holding(self.peer_id, self.row.layers, NodeStatus.PAUSED)
+            return
         yield Holding(self.peer_id, self.row.layers, self.status, pace, claim_mb)
         if self.target is not None and self.is_here:
             yield Holding(self.peer_id, self.target, NodeStatus.PENDING_LOAD, 0.0, claim_mb)
@@ -187,6 +193,7 @@ def joined(peer_id: PeerId, wish: Wish, layers: LayerRange, now: float) -> Node:
         queue_depth=0,
         step_ms=0.0,
         api_url=wish.api_url,
+        canary=wish.is_canary,
     )
     load = Load(began=now, advanced=now)
     return Node(row=row, wish=wish, joined=now, seen=now, load=load)

@@ -6,6 +6,7 @@ import hmac
 from collections import deque
 from dataclasses import asdict
 
+from musivum.audit_room import AuditRoom, Penalty
 from musivum.bodies import (
     MoveBody,
     NoArguments,
@@ -16,13 +17,34 @@ from musivum.bodies import (
     ReputationBody,
 )
 from musivum.books import Books
+from musivum.ledger import Ledger
+from musivum.ledger_bodies import (
+    AppealBody,
+    CreditsArguments,
+    CreditsBody,
+    EntryBody,
+    LatestArguments,
+    PenaltyBody,
+    SlashBody,
+    SnapshotArguments,
+    SnapshotBody,
+)
+from musivum.ledger_pages import LedgerPages, credits_body
 from musivum.moves import Moves
 from musivum.pages import span
 from musivum.reputation import score
 from musivum.store import PutManifest, SavedManifest, SavedReputation
-from tessella.core.errors import AdminOnly, BadManifest, BadRequest, TooManyRequests
+from tessella.core.errors import (
+    AdminOnly,
+    BadManifest,
+    BadRequest,
+    BadSignature,
+    TooManyRequests,
+)
+from tessella.core.identity import public_key_of
 from tessella.core.ids import PeerId
 from tessella.core.manifest import MAX_MANIFEST_BYTES, encode_manifest, read_manifest
+from tessella.core.tiers import MICRO
 
 # 256 bits cannot be guessed; the limit keeps logs short and an operator with an old token sane.
 MAX_FAILURES = 5
@@ -63,9 +85,12 @@ class AdminGate:
 class Operator:
     """The orders of an operator."""
 
-    def __init__(self, books: Books, moves: Moves) -> None:
+    def __init__(self, books: Books, moves: Moves, ledger: Ledger, audits: AuditRoom) -> None:
         self._books = books
         self._moves = moves
+        self._ledger = ledger
+        self._pages = LedgerPages(ledger)
+        self._audits = audits
 
     async def rebalance(self, _: NoArguments) -> Rebalanced:
         """Begin to move nodes where that is worth it. Raises StoreUnavailable."""
@@ -97,11 +122,72 @@ class Operator:
         """The counters of one peer, or of all. Raises BadRequest for neither."""
         known = self._books.reputations
         if asked.all:
-            return [_reputation(each) for each in known.all()]
+            return [self._reputation(each) for each in known.all()]
         if asked.peer_id is None:
             raise BadRequest("query: peer_id=PEER, or all=true")
-        return [_reputation(known.of(PeerId(asked.peer_id)))]
+        return [self._reputation(known.of(PeerId(asked.peer_id)))]
+
+    def _reputation(self, known: SavedReputation) -> ReputationBody:
+        audits = self._audits.standings.counts(known.peer_id)
+        return ReputationBody(
+            score=round(score(known, audits), 4),
+            audits_passed=round(audits.passed, 2),
+            audits_rejected=round(audits.rejected, 2),
+            slashes=round(audits.slashes, 2),
+            **asdict(known),
+        )
+
+    async def entries(self, asked: LatestArguments) -> list[EntryBody]:
+        """The latest entries of the ledger, the last one first. Raises StoreUnavailable."""
+        return await self._pages.latest(asked)
+
+    async def snapshot(self, asked: SnapshotArguments) -> SnapshotBody:
+        """A page of the ledger from `since` on, and a signed head that has all of it.
+
+        Raises UnknownEntry for a place beyond its end, and StoreUnavailable.
+        """
+        return await self._pages.snapshot(asked)
+
+    async def credits(self, asked: CreditsArguments) -> list[CreditsBody]:
+        """The account of one peer, or those that own most, the richest first.
+
+        Raises BadRequest for neither, and StoreUnavailable.
+        """
+        if asked.all:
+            return [credits_body(each) for each in await self._ledger.accounts()]
+        if asked.peer_id is None:
+            raise BadRequest("query: peer_id=PEER, or all=true")
+        return [credits_body(await self._ledger.credits(asked.peer_id))]
+
+    async def slash(self, asked: SlashBody) -> PenaltyBody:
+        """Take credits from an identity that was caught, at most what it has, and let it in nowhere
+        for some days. Raises BadRequest for no peer id, Refused, and StoreUnavailable."""
+        peer_id = _peer(asked.peer_id)
+        micro = None if asked.credits is None else round(asked.credits * MICRO)
+        return _penalty(peer_id, await self._audits.slash(peer_id, asked.reason, micro, asked.days))
+
+    async def appeal(self, asked: AppealBody) -> PenaltyBody:
+        """Give back all that was taken from an identity, and let it in again.
+
+        Raises BadRequest for no peer id, Refused where nothing was done to it, StoreUnavailable.
+        """
+        peer_id = _peer(asked.peer_id)
+        return _penalty(peer_id, await self._audits.appeal(peer_id, asked.reason))
 
 
-def _reputation(known: SavedReputation) -> ReputationBody:
-    return ReputationBody(score=round(score(known), 4), **asdict(known))
+def _peer(text: str) -> PeerId:
+    try:
+        public_key_of(text)
+    except BadSignature as exc:
+        raise BadRequest(f"peer_id: {exc}") from None
+    return PeerId(text)
+
+
+def _penalty(peer_id: PeerId, done: Penalty) -> PenaltyBody:
+    return PenaltyBody(
+        peer_id=peer_id,
+        micro=done.micro,
+        balance=done.balance,
+        until=done.until,
+        sequence=done.sequence,
+    )

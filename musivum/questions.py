@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from musivum import bodies
+from musivum import bodies, ledger_bodies
+from musivum.ledger_pages import LedgerPages
 from musivum.operator import Operator
 from musivum.pages import Pages
 from tessella.core.errors import BadRequest, Refused, UnknownRoute
@@ -36,7 +37,8 @@ class Question(Generic[A]):
     takes: type[A]
     gives: Any
     answer: Callable[[Any, A], Any]
-    """A method of whoever answers, with its arguments. An operator's is awaited."""
+    """A method of whoever answers, with its arguments. A public page's is not awaited, those of
+    the operator and of the ledger are."""
     method: str = "GET"
     refusals: tuple[int, ...] = ()
     """The statuses of its own errors."""
@@ -112,6 +114,23 @@ PUBLIC = _table(
     Question("/weights/manifests", bodies.NoArguments, list[bodies.ManifestBody], Pages.manifests),
     Question("/p2p_id", bodies.NoArguments, bodies.P2pId, Pages.p2p_id),
 )
+LEDGER = _table(
+    Question(
+        "/ledger/head",
+        bodies.NoArguments,
+        ledger_bodies.HeadBody,
+        LedgerPages.head,
+        refusals=(503,),
+    ),
+    Question(
+        "/ledger/proof",
+        ledger_bodies.ProofArguments,
+        ledger_bodies.LedgerProofBody,
+        LedgerPages.proof,
+        refusals=(404, 503),
+    ),
+)
+"""Public as well, and read from the store."""
 OPERATOR = _table(
     Question(
         "/rebalance",
@@ -134,5 +153,42 @@ OPERATOR = _table(
         bodies.ReputationArguments,
         list[bodies.ReputationBody],
         Operator.reputation,
+    ),
+    Question(
+        "/ledger",
+        ledger_bodies.LatestArguments,
+        list[ledger_bodies.EntryBody],
+        Operator.entries,
+        refusals=(503,),
+    ),
+    Question(
+        "/ledger/snapshot",
+        ledger_bodies.SnapshotArguments,
+        ledger_bodies.SnapshotBody,
+        Operator.snapshot,
+        refusals=(404, 503),
+    ),
+    Question(
+        "/credits",
+        ledger_bodies.CreditsArguments,
+        list[ledger_bodies.CreditsBody],
+        Operator.credits,
+        refusals=(503,),
+    ),
+    Question(
+        "/slash",
+        ledger_bodies.SlashBody,
+        ledger_bodies.PenaltyBody,
+        Operator.slash,
+        method="POST",
+        refusals=(409, 503),
+    ),
+    Question(
+        "/appeal",
+        ledger_bodies.AppealBody,
+        ledger_bodies.PenaltyBody,
+        Operator.appeal,
+        method="POST",
+        refusals=(409, 503),
     ),
 )

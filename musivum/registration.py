@@ -13,6 +13,7 @@ from tessella.core.formats import KvFormat
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Register
+from tessella.core.numeric import WEIGHT_WORDS
 from tessella.core.plan import MemoryTerms
 from tessella.core.shapes import DType, ModelShape
 from tessella.web.targets import MAX_URL_CHARS, judge_url
@@ -52,6 +53,10 @@ class Wish:
     claim_mb: int
     terms: MemoryTerms
     wanted: LayerRange | None
+    weights: str = ""
+    """The format of the weights that it loads, one of WEIGHT_WORDS; empty if it did not say."""
+    is_canary: bool = False
+    """Whether it answers wrongly on purpose."""
     ips: tuple[Ip, ...] = ()
     """Where the node's key answered; none before that was tried."""
 
@@ -84,6 +89,8 @@ def read_registration(asked: Register, house: House) -> Wish:
         claim_mb=_whole("claim_mb", asked.claim_mb, 0, MAX_CLAIM_MB),
         terms=terms,
         wanted=asked.wanted,
+        weights=_weights(asked.weights),
+        is_canary=asked.canary,
     )
 
 
@@ -105,6 +112,12 @@ def _dtype(word: str) -> DType:
         return DType(word)
     except ValueError:
         raise BadFrame(f"Register.dtype: {word[:MAX_DEVICE_CHARS]!r} is not served") from None
+
+
+def _weights(word: str) -> str:
+    if word and word not in WEIGHT_WORDS:
+        raise BadFrame(f"Register.weights: {word[:MAX_DEVICE_CHARS]!r} is not known")
+    return word
 
 
 def _addrs(

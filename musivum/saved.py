@@ -65,6 +65,8 @@ def saved_node(node: Node, clocks: Clocks) -> SavedNode:
         queue_depth=row.queue_depth,
         step_ms=row.step_ms,
         target=node.target,
+        weights=wish.weights,
+        canary=row.canary,
     )
 
 
@@ -94,6 +96,8 @@ def restored_node(saved: SavedNode, *, usable_vram_pct: int, min_vram_mb: int) -
             shape, dtype, kv, (saved.context, saved.slots), (usable_vram_pct, min_vram_mb)
         ),
         wanted=None,
+        weights=saved.weights,
+        is_canary=saved.canary,
         # A name is not resolved again: its node counts in its network from its next start on.
         ips=literal_ips(saved.addrs),
     )
@@ -110,6 +114,7 @@ def restored_node(saved: SavedNode, *, usable_vram_pct: int, min_vram_mb: int) -
         queue_depth=saved.queue_depth,
         step_ms=saved.step_ms,
         api_url=saved.api_url,
+        canary=saved.canary,
     )
     return Node(
         row=row,

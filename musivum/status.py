@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from musivum.audit_room import AuditRoom
 from musivum.books import Books
 from musivum.pages import typical_node
 from musivum.tracker import Tracker
@@ -38,6 +39,7 @@ class StatusPage:
     host: Host
     books: Books
     tracker: Tracker
+    audits: AuditRoom
     started: float
     """By trio's clock."""
 
@@ -72,6 +74,7 @@ class StatusPage:
                 "received": dict(sorted(self.tracker.received.items())),
                 "sent": dict(sorted(self.tracker.sent.items())),
             },
+            "audits": self.audits.counters(),
         }
 
     def _model(self, model: ModelId) -> dict[str, Any]:

@@ -134,11 +134,14 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(net: MemoryNetwork, seed: bytes, tracker: PeerAddress) -> AsyncIterator[Caller]:
-    """A node with a stream to the tracker, until the context is left or its stream ends."""
+async def calling(
+    net: MemoryNetwork, seed: bytes, tracker: PeerAddress, protocol: str = TRACKER
+) -> AsyncIterator[Caller]:
+    """A node with a stream to the tracker, or to its other door, until the context is left or its
+    stream ends."""
     identity = Identity(seed)
     async with net.host(identity) as host:
         await host.connect(tracker, timeout=DIAL_TIMEOUT)
-        stream = await host.open_stream(tracker.peer_id, TRACKER, timeout=DIAL_TIMEOUT)
+        stream = await host.open_stream(tracker.peer_id, protocol, timeout=DIAL_TIMEOUT)
         yield Caller(identity, host, stream)
         await stream.reset()

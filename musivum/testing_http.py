@@ -30,7 +30,7 @@ from tessella.core.contracts import contract_of
 from tessella.core.identity import Identity, public_key_of
 from tessella.core.ids import PeerId
 from tessella.core.shape_json import encode_shape
-from tessella.core.signed_request import Request, sign_request
+from tessella.core.signed_request import Request, query_of, sign_request
 
 # Nobody resolves it: the requests never leave this process.
 BASE_URL = "http://musivum.test"
@@ -127,6 +127,12 @@ class HttpNode:
         """The answer to a signed call."""
         content = json.dumps(body).encode()
         return await self.send(path, content, self.sign(self.asked(path, content)))
+
+    async def read(self, path: str, **query: object) -> httpx.Response:
+        """The answer to a signed question."""
+        pairs = query_of((name, str(value)) for name, value in query.items())
+        asked = Request("GET", path, pairs, b"", self.musivum)
+        return await self.client.get(path, params=list(pairs), headers=self.sign(asked))
 
     def registration(self, **changes: object) -> Body:
         """What a node of the small model asks for, as `musivum.testing` has it."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -15,13 +15,16 @@ import trio
 
 from musivum.config import MusivumConfig
 from musivum.settings import find_token, load_settings
-from tessella.core.errors import BadConfig, BadFrame
+from tessella.core.errors import BadConfig, BadFrame, RemoteFailure, TooManyRequests
 from tessella.web.client import CallLimits, get_json, open_client, post_json
 from tessella.web.hosts import bracketed
 from tessella.web.listening import parse_http_listen
 
 # 16384 rows of 2 KiB.
 ANSWER = CallLimits(answer=32 * 1024 * 1024, seconds=30.0)
+# Where one is told to ask more slowly: a bucket of musivum's refills twenty times in this.
+PAUSE_SECONDS = 1.0
+PATIENCE = 30
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 Document = dict[str, Any]
@@ -68,6 +71,34 @@ def ask(door: Door, path: str, query: Query | None = None) -> object:
     """What a question is answered with, parsed. Raises as `tessella.web.client.get_json`."""
     url = f"{door.url}{path}" + (f"?{urlencode(query)}" if query else "")
     return _call(partial(get_json, url=url, headers=_headers(door), limits=ANSWER))
+
+
+Ask = Callable[[str, Query], Awaitable[object]]
+"""Asks a path with a query; errors as `ask`."""
+T = TypeVar("T")
+
+
+def converse(door: Door, talk: Callable[[Ask], Awaitable[T]]) -> T:
+    """What comes of many questions, asked one after the other by `talk`. Whoever asks too fast for
+    that musivum waits."""
+
+    async def main() -> T:
+        async with open_client() as client:
+            return await talk(partial(_ask_patiently, client, door))
+
+    return trio.run(main)
+
+
+async def _ask_patiently(client: httpx.AsyncClient, door: Door, path: str, query: Query) -> object:
+    url = f"{door.url}{path}" + (f"?{urlencode(query)}" if query else "")
+    for _ in range(PATIENCE):
+        try:
+            return await get_json(client, url, headers=_headers(door), limits=ANSWER)
+        except RemoteFailure as exc:
+            if exc.code != TooManyRequests.code:
+                raise
+        await trio.sleep(PAUSE_SECONDS)
+    return await get_json(client, url, headers=_headers(door), limits=ANSWER)
 
 
 def order(door: Door, path: str, body: object) -> object:

@@ -7,7 +7,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from musivum.cli.accounts import appeal, credits_of, slash
 from musivum.cli.config import config
+from musivum.cli.federation import federation_app
+from musivum.cli.ledger import ledger_app
 from musivum.cli.manifest import manifest_app
 from musivum.cli.mesh import peers, status
 from musivum.cli.orders import rebalance, reputation
@@ -30,6 +33,11 @@ app.command()(peers)
 app.command()(rebalance)
 app.add_typer(manifest_app, name="manifest")
 app.command()(reputation)
+app.command(name="credits")(credits_of)
+app.command()(slash)
+app.command()(appeal)
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(federation_app, name="federation")
 app.command()(config)
 
 

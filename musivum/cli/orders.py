@@ -21,6 +21,9 @@ _COUNTERS = {
     "accused_confirmed": "confirmed",
     "reports_made": "reports",
     "reports_confirmed": "confirmed",
+    "audits_passed": "audits",
+    "audits_rejected": "rejected",
+    "slashes": "slashes",
 }
 
 

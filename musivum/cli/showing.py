@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import typer
 
@@ -48,3 +49,13 @@ def show_records(
 def span(layers: object) -> str:
     """`[0, 2]` as `0:2`."""
     return ":".join(map(str, layers)) if isinstance(layers, list) else NOTHING
+
+
+def moment(seconds: object) -> str | None:
+    """Seconds since 1970 as a date in UTC."""
+    if not isinstance(seconds, int | float):
+        return None
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)

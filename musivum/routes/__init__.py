@@ -5,21 +5,30 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from musivum.federation.asking import SNAPSHOT
 from musivum.metrics import Metrics
+from musivum.routes.federation import add_federation_routes
+from musivum.routes.ledger import BATCH, add_ledger_routes
 from musivum.routes.operators import add_operator_routes
-from musivum.routes.public import add_public_routes
+from musivum.routes.public import add_ledger_pages, add_public_routes
 from musivum.routes.signed import add_signed_routes
 from musivum.status import StatusPage
 from musivum.tracker import Rooms
 from tessella import __version__
-from tessella.core.frames import KIB
+from tessella.core.frames import KIB, MIB
 from tessella.core.manifest import MAX_MANIFEST_BYTES
 from tessella.web.app import make_app
 from tessella.web.bodies import BodyCaps
 from tessella.web.limits import RateLimits
 
-# A registration carries addresses and a shape; a manifest, some hundred files.
-BODIES = BodyCaps(larger={"/register": 256 * KIB, "/weights/manifest": MAX_MANIFEST_BYTES})
+# A registration carries addresses and a shape; a manifest, some hundred files; a batch, 256 proofs.
+BODIES = BodyCaps(
+    larger={
+        "/register": 256 * KIB,
+        "/weights/manifest": MAX_MANIFEST_BYTES,
+        BATCH: 3 * MIB // 2,
+    }
+)
 
 
 def http_app(rooms: Rooms, page: StatusPage, metrics: Metrics, rate: RateLimits | None) -> FastAPI:
@@ -33,8 +42,11 @@ def http_app(rooms: Rooms, page: StatusPage, metrics: Metrics, rate: RateLimits 
         heard=metrics.refused,
     )
     add_public_routes(app, rooms.answers, page, metrics)
+    add_ledger_pages(app, rooms.ledger_pages)
     add_signed_routes(app, rooms)
-    add_operator_routes(app, rooms)
+    add_ledger_routes(app, rooms)
+    add_federation_routes(app, rooms)
+    add_operator_routes(app, rooms, apart={SNAPSHOT})
     app.add_middleware(HeadAsGet)
     return app
 

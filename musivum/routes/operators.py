@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Annotated, Any
 
 import trio
@@ -21,15 +21,23 @@ _BEARER = HTTPBearer(
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 
 
-def add_operator_routes(app: FastAPI, rooms: Rooms) -> None:
-    """One route for each order."""
+def admin_of(rooms: Rooms) -> Callable[[Request, Credentials], Awaitable[None]]:
+    """What raises AdminOnly, or TooManyRequests, for who is not the operator."""
 
     async def admin(request: Request, given: Credentials) -> None:
         token = given.credentials.strip() if given else ""
         source = request.client.host if request.client else ""
         rooms.gate.check(token, source, trio.current_time())
 
+    return admin
+
+
+def add_operator_routes(app: FastAPI, rooms: Rooms, *, apart: Container[str] = ()) -> None:
+    """One route for each order, those excepted whose paths are `apart`."""
+    admin = admin_of(rooms)
     for question in OPERATOR.values():
+        if question.path in apart:
+            continue
         app.add_api_route(
             question.path,
             _endpoint(question, rooms.operator),

@@ -9,8 +9,9 @@ from fastapi import FastAPI, Query, Response
 
 from musivum.answers import Answers
 from musivum.bodies import NoArguments
+from musivum.ledger_pages import LedgerPages
 from musivum.metrics import CONTENT_TYPE, Metrics
-from musivum.questions import PUBLIC, Question
+from musivum.questions import LEDGER, PUBLIC, Question
 from musivum.status import StatusPage
 from tessella.web.errors import answers
 
@@ -19,6 +20,18 @@ Nothing = Annotated[NoArguments, Query()]
 _STRING = {"type": "string"}
 _TEXT = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": _STRING}}}
 Endpoint = Callable[..., Awaitable[Any]]
+
+
+def add_ledger_pages(app: FastAPI, pages: LedgerPages) -> None:
+    """One route for each public question about the ledger."""
+    for question in LEDGER.values():
+        app.add_api_route(
+            question.path,
+            _awaited(question, pages),
+            response_model=question.gives,
+            responses=answers(429, *question.refusals),
+            **described(question),
+        )
 
 
 def add_public_routes(app: FastAPI, given: Answers, page: StatusPage, metrics: Metrics) -> None:
@@ -52,6 +65,14 @@ def add_public_routes(app: FastAPI, given: Answers, page: StatusPage, metrics: M
 def _endpoint(question: Question[Any], given: Answers) -> Endpoint:
     async def endpoint(asked: Any) -> Response:  # noqa: ANN401 - the question says which
         return Response(given.json(question, asked), media_type="application/json")
+
+    endpoint.__annotations__ = {"asked": Annotated[question.takes, Query()]}
+    return endpoint
+
+
+def _awaited(question: Question[Any], pages: LedgerPages) -> Endpoint:
+    async def endpoint(asked: Any) -> Any:  # noqa: ANN401 - the question says which
+        return await question.answer(pages, asked)
 
     endpoint.__annotations__ = {"asked": Annotated[question.takes, Query()]}
     return endpoint

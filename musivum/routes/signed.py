@@ -10,7 +10,6 @@ import re
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Security
-from pydantic import BeforeValidator
 from starlette.datastructures import Headers
 
 from musivum.admission import Admission, SignedCall
@@ -24,6 +23,7 @@ from musivum.bodies import (
     ReportBody,
     Span,
 )
+from musivum.json_rules import FEW
 from musivum.pages import assigned
 from musivum.routes.public import Nothing
 from musivum.tracker import Rooms
@@ -49,32 +49,20 @@ from tessella.web.errors import answers
 from tessella.web.signed_docs import SIGNATURE_SCHEME, SIGNED_HEADERS
 
 REFUSED = (401, 403, 413, 429)
-# No call has more than 16. Each field that is not known is an error of its own to whoever validates
-# them, and a body has room for thirty thousand.
-MAX_FIELDS = 64
-
-
-def _few(body: object) -> object:
-    if isinstance(body, dict) and len(body) > MAX_FIELDS:
-        raise ValueError(f"{len(body)} fields, over {MAX_FIELDS}")
-    return body
-
-
-_FEW = BeforeValidator(_few)
 
 
 def add_signed_routes(app: FastAPI, rooms: Rooms) -> None:
     """The routes of nodes."""
     room = rooms.orchestrator
 
-    @app.post("/register", **_documented("register", *REFUSED, 409, 503))
+    @app.post("/register", **documented("register", *REFUSED, 409, 503))
     async def register(
-        request: Request, body: Annotated[RegisterBody, _FEW], _: Nothing
+        request: Request, body: Annotated[RegisterBody, FEW], _: Nothing
     ) -> Registered:
         """Join with a claim: this is where the layer split is computed."""
         rooms.admission.check_policy(PeerId(body.peer_id))
         _check_identity(body, request.headers)
-        peer_id = await _admitted(request, rooms)
+        peer_id = await admitted(request, rooms)
         given = await room.register(peer_id, _register(body))
         return Registered(
             assignment=assigned(body.model_id, given.layers),
@@ -82,53 +70,55 @@ def add_signed_routes(app: FastAPI, rooms: Rooms) -> None:
             peers=rooms.pages.next_hops(ModelId(body.model_id), given.layers),
         )
 
-    @app.post("/announce", **_documented("announce", *REFUSED, 404))
+    @app.post("/announce", **documented("announce", *REFUSED, 404))
     async def announce(
-        request: Request, body: Annotated[AnnounceBody, _FEW], _: Nothing
+        request: Request, body: Annotated[AnnounceBody, FEW], _: Nothing
     ) -> AcceptedBody:
         """A heartbeat: liveness, queue depth, health, progress of a load."""
-        peer_id = await _admitted(request, rooms)
+        peer_id = await admitted(request, rooms)
         said = body.model_dump(exclude={"role"})
         return _accepted(rooms, peer_id, room.announce(peer_id, Announce(**said)))
 
-    @app.post("/ready", **_documented("ready", *REFUSED, 404, 409, 503))
-    async def ready(request: Request, body: Annotated[ReadyBody, _FEW], _: Nothing) -> AcceptedBody:
+    @app.post("/ready", **documented("ready", *REFUSED, 404, 409, 503))
+    async def ready(request: Request, body: Annotated[ReadyBody, FEW], _: Nothing) -> AcceptedBody:
         """Shards loaded: I serve now."""
-        peer_id = await _admitted(request, rooms)
+        peer_id = await admitted(request, rooms)
         await room.ready(peer_id, _range(body.layers))
         return AcceptedBody()
 
-    @app.post("/deregister", **_documented("deregister", *REFUSED, 503))
+    @app.post("/deregister", **documented("deregister", *REFUSED, 503))
     async def deregister(
-        request: Request, body: Annotated[DeregisterBody, _FEW], _: Nothing
+        request: Request, body: Annotated[DeregisterBody, FEW], _: Nothing
     ) -> AcceptedBody:
         """Leave cleanly."""
-        await room.deregister(await _admitted(request, rooms))
+        await room.deregister(await admitted(request, rooms))
         return AcceptedBody()
 
-    @app.post("/report_failure", **_documented("report_failure", *REFUSED, 404, 409))
+    @app.post("/report_failure", **documented("report_failure", *REFUSED, 404, 409))
     async def report_failure(
-        request: Request, body: Annotated[ReportBody, _FEW], _: Nothing
+        request: Request, body: Annotated[ReportBody, FEW], _: Nothing
     ) -> AcceptedBody:
         """A peer that failed, so that it is looked at."""
-        peer_id = await _admitted(request, rooms)
+        peer_id = await admitted(request, rooms)
         room.report_failure(peer_id, ReportFailure(PeerId(body.peer_id), body.code))
         return AcceptedBody()
 
 
-def _documented(name: str, *statuses: int) -> dict[str, Any]:
+def documented(name: str, *statuses: int, path: str = "") -> dict[str, Any]:
+    """What the OpenAPI document says of a signed route; `path` is `/{name}` if left out."""
     return {
         "operation_id": name,
-        "summary": f"/{name}",
+        "summary": path or f"/{name}",
         "responses": answers(*statuses),
         "dependencies": [Security(SIGNATURE_SCHEME)],
         "openapi_extra": {"parameters": SIGNED_HEADERS},
     }
 
 
-async def _admitted(request: Request, rooms: Rooms) -> PeerId:
-    """Who calls, once everything in `admission` held."""
-    _check_signed(request.headers, rooms.admission)
+async def admitted(request: Request, rooms: Rooms, admission: Admission | None = None) -> PeerId:
+    """Who calls, once everything in `admission` held; by default that of nodes."""
+    admission = admission or rooms.admission
+    _check_signed(request.headers, admission)
     proof = read_proof(request.headers)
     asked = SignedRequest(
         method=request.method,
@@ -138,7 +128,7 @@ async def _admitted(request: Request, rooms: Rooms) -> PeerId:
         audience=rooms.pages.ourselves,
     )
     if proof.digest != asked.digest:
-        rooms.admission.check_policy(proof.peer_id)
+        admission.check_policy(proof.peer_id)
         raise BadSignature(f"header {DIGEST}: not that of this body")
     created, nonce = request.headers[CREATED], request.headers[NONCE]
     call = SignedCall(
@@ -149,7 +139,7 @@ async def _admitted(request: Request, rooms: Rooms) -> PeerId:
         payload=signed_text(asked, proof.peer_id, created, nonce),
         signature=proof.signature,
     )
-    rooms.admission.admit(call, rooms.books.clocks.wall(), overheard=True)
+    admission.admit(call, rooms.books.clocks.wall(), overheard=True)
     return proof.peer_id
 
 
@@ -187,6 +177,8 @@ def _register(body: RegisterBody) -> Register:
         kv=body.kv_cache_type or body.dtype,
         api_url=body.api_addr,
         wanted=None if body.layers is None else _range(body.layers),
+        weights=body.weights,
+        canary=body.canary,
     )
 
 

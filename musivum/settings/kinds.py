@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from musivum.federation.partners import read_partner
 from tessella.core.addresses import check_addr
 from tessella.core.errors import BadAddress
 from tessella.settings.kinds import OFF, Kind, list_from, list_of, read_list_of, read_path
@@ -45,6 +46,7 @@ OWN_KINDS = {
     "listen": list_of("a list of multiaddrs or HOST:PORT", listen_addr),
     "announce": list_of("a list of multiaddrs", check_addr),
     "http": Kind(f'a list of HOST:PORT, or ["{OFF}"]', _http_or_off, list_from),
+    "federation": list_of("a list of PEER@URL", read_partner),
     "snapshot": Kind(f'a path, or "{OFF}"', _path_or_off),
 }
 """By key; the others are of the kind that their annotation asks for."""

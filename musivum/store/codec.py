@@ -39,6 +39,8 @@ class _Rest:
     queue_depth: int
     step_ms: float
     target: LayerRange | None
+    weights: str
+    canary: bool
 
 
 _REST_NAMES = tuple(field.name for field in fields(_Rest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection
@@ -87,6 +87,11 @@ class Database(ABC):
         """Write changes in one transaction; returns when they are on the disk."""
         with self.transaction() as connection:
             rows.apply(connection, changes)
+
+    def transact(self, work: Callable[[Connection], None]) -> None:
+        """Let a caller read and write in one transaction; returns when it is on the disk."""
+        with self.transaction() as connection:
+            work(connection)
 
     def check(self) -> None:
         """Raises StoreLost if the database is no longer ours."""

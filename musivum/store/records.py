@@ -46,6 +46,10 @@ class SavedNode:
     """Median milliseconds of one decode step; 0 while unmeasured."""
     target: LayerRange | None = None
     """The range it was told to move to, until it begins to load that."""
+    weights: str = ""
+    """The format of the weights that it loads; empty if it did not say."""
+    canary: bool = False
+    """Whether it answers wrongly on purpose."""
 
     def __post_init__(self) -> None:
         _texts(self, "peer_id", "model", "status")

@@ -4,7 +4,7 @@ to say "put": `INSERT … ON CONFLICT DO UPDATE`, which both of them took up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, delete, select
@@ -32,38 +32,67 @@ from musivum.store.schema import MANIFESTS, NODES, REPUTATION
 
 T = TypeVar("T")
 
+# Parameters of one query: SQLite takes 32,766, PostgreSQL 65,535, and some values are of two.
+PART = 4096
+
 
 def apply(connection: Connection, changes: Iterable[Change]) -> None:
     """Write the changes, of which no two have the same key."""
-    put: dict[Table, list[dict[str, Any]]] = {NODES: [], REPUTATION: [], MANIFESTS: []}
+    kept: dict[Table, list[dict[str, Any]]] = {NODES: [], REPUTATION: [], MANIFESTS: []}
     dropped: dict[Table, list[dict[str, Any]]] = {NODES: [], REPUTATION: []}
     for change in changes:
         match change:
             case PutNode(node):
-                put[NODES].append(node_row(node))
+                kept[NODES].append(node_row(node))
             case PutReputation(reputation):
-                put[REPUTATION].append(reputation_row(reputation))
+                kept[REPUTATION].append(reputation_row(reputation))
             case PutManifest(manifest):
-                put[MANIFESTS].append(manifest_row(manifest))
+                kept[MANIFESTS].append(manifest_row(manifest))
             case DropNode(peer_id):
                 dropped[NODES].append({"gone": peer_id})
             case DropReputation(peer_id):
                 dropped[REPUTATION].append({"gone": peer_id})
-    for table, rows in put.items():
-        _put(connection, table, rows)
+    for table, rows in kept.items():
+        put(connection, table, rows)
     for table, rows in dropped.items():
         _drop(connection, table, rows)
 
 
-def _put(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+def put(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Let rows take the place of those with their keys, of which each is the first column."""
     if not rows:
         return
-    here = connection.dialect.name
-    insert = sqlite.insert(table) if here == "sqlite" else postgresql.insert(table)
+    insert = _insert(connection, table)
     rest = {column.name: insert.excluded[column.name] for column in table.c[1:]}
     connection.execute(
         insert.on_conflict_do_update(index_elements=[table.c[0]], set_=rest), list(rows)
     )
+
+
+def parts(values: Iterable[T]) -> Iterator[list[T]]:
+    """Values in lists that are short enough to be asked for at once."""
+    listed = list(values)
+    for start in range(0, len(listed), PART):
+        yield listed[start : start + PART]
+
+
+def add(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Add numbers to the rows of these keys, which begin at 0: to all columns but the keys.
+
+    No two rows have one key.
+    """
+    if not rows:
+        return
+    insert = _insert(connection, table)
+    amounts = [column for column in table.c if not column.primary_key]
+    sums = {column.name: column + insert.excluded[column.name] for column in amounts}
+    keys = list(table.primary_key.columns)
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=sums), list(rows))
+
+
+def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    here = connection.dialect.name
+    return sqlite.insert(table) if here == "sqlite" else postgresql.insert(table)
 
 
 def _drop(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:

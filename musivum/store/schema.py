@@ -1,4 +1,7 @@
-"""The tables as queries see them. How they are made, on each database, is in `migrations`."""
+"""The tables as queries see them. How they are made, on each database, is in `migrations`.
+
+Those of ledger, audits and partners are in files of their own, of the same METADATA.
+"""
 
 from __future__ import annotations
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
+from sqlalchemy import Connection
 
 from musivum.store.changes import Change
 from musivum.store.database import Database
+from musivum.store.errands import MAX_ERRANDS, Errand
 from musivum.store.pending import Batch, Pending
 from musivum.store.records import Saved
 from tessella.core.errors import LocalError, StoreLost, StoreUnavailable, TessellaError
@@ -35,6 +38,7 @@ class Store:
         self._database = database
         self._limiter = limiter
         self._pending = Pending()
+        self._errands: deque[Errand[Any]] = deque()
         self._wake = trio.Event()
         self._flush_at = math.inf
         self._is_closing = False
@@ -76,6 +80,22 @@ class Store:
             self._flush_at = trio.current_time() + FLUSH_SECONDS
             self._wake.set()
 
+    async def transact(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in one transaction of its own; returns what it does, when that is on the disk.
+
+        It runs in the database's thread, after whoever came before, and is all that is done there
+        until it returns: it must be short. What it raises undoes it and is raised here.
+        Cancelling: the caller leaves, and the work may be done all the same.
+        Errors: as of `save`; StoreUnavailable also where too many wait.
+        """
+        self._check_open()
+        if len(self._errands) >= MAX_ERRANDS:
+            raise StoreUnavailable(f"{MAX_ERRANDS} transactions wait")
+        errand = Errand(work)
+        self._errands.append(errand)
+        self._wake.set()
+        return await errand.wait()
+
     def stop(self) -> None:
         """Let the writer write what waits and return."""
         self._is_closing = True
@@ -94,6 +114,9 @@ class Store:
             self._ended = ended
             for waiter in self._pending.take().waiters:
                 waiter.end(ended)
+            for errand in self._errands:
+                errand.end(ended)
+            self._errands.clear()
 
     async def _write_until_stopped(self) -> None:
         check_at = trio.current_time() + self._database.check_seconds
@@ -104,11 +127,13 @@ class Store:
             now = trio.current_time()
             if self._pending.has_saves or now >= self._flush_at:
                 await self._write_batch(self._take())
-            elif now >= check_at:
+            elif not self._errands and now >= check_at:
                 await self._run(self._database.check)
-            else:
+            elif not self._errands:
                 continue
+            await self._run_errands()
             check_at = trio.current_time() + self._database.check_seconds
+        await self._run_errands()
         if self._pending.has_saves or self._pending.notes:
             await self._write_batch(self._take())
         if self._pending.notes:
@@ -139,6 +164,23 @@ class Store:
             for waiter in batch.waiters:
                 waiter.end(error)
         self._tell(error)
+
+    async def _run_errands(self) -> None:
+        """All that wait, in order; those that come meanwhile are after the next batch."""
+        for _ in range(len(self._errands)):
+            errand = self._errands.popleft()
+            error: Exception | None = StoreLost(f"{self._database.name}: the writer failed")
+            try:
+                await self._run(partial(self._database.transact, errand.run))
+                error = None
+            except StoreLost as exc:
+                error = exc
+                raise
+            except Exception as exc:  # noqa: BLE001 - the caller's own, who is told
+                error = exc
+            finally:
+                errand.end(error)
+            self._tell(error if isinstance(error, StoreUnavailable) else None)
 
     def _tell(self, error: TessellaError | None) -> None:
         """Say it once when nothing can be written, and once when it can be again."""

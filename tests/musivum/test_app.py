@@ -27,6 +27,7 @@ from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import (
     HOP,
+    LEDGER,
     STATUS,
     TRACKER,
     Accepted,
@@ -217,7 +218,7 @@ async def test_status_shows_the_mesh_and_that_no_tensor_passed(autojump_clock: M
         assert seen["peer_id"] == tracker.peer_id
         assert seen["addrs"] == list(tracker.full())
         assert seen["uptime_seconds"] == 5.0
-        assert seen["protocols"] == sorted([STATUS, TRACKER, KAD])
+        assert seen["protocols"] == sorted([STATUS, TRACKER, LEDGER, KAD])
         assert seen["nodes"] == {"total": 2, "by_status": {"Healthy": 1, "PendingLoad": 1}}
         (model,) = seen["models"]
         assert (model["model"], model["health"], model["nodes"]) == ("small", "incomplete", 2)
@@ -237,7 +238,7 @@ async def test_hidden_states_have_no_way_in(autojump_clock: MockClock) -> None:
         running(net, TRACKER_SEED, CONFIG) as tracker,
         calling(net, SEEDS[0], tracker) as node,
     ):
-        assert set(net.hosts[tracker.peer_id].router.protocols) == {TRACKER, STATUS, KAD}
+        assert set(net.hosts[tracker.peer_id].router.protocols) == {TRACKER, LEDGER, STATUS, KAD}
         with pytest.raises(Refused):
             await node.host.open_stream(tracker.peer_id, HOP, timeout=5)
         async with await node.host.open_stream(tracker.peer_id, STATUS, timeout=5) as stream:

@@ -41,6 +41,11 @@ def test_a_key_may_stand_elsewhere(tmp_path: Path) -> None:
         ("max_nodes", 0),
         ("max_nodes", 16385),
         ("max_connections", 0),
+        ("max_ticket_tokens", 0),
+        ("mint_daily_cap", -1),
+        ("mint_daily_cap", 10**9 + 1),
+        ("federation_pull_seconds", 0.4),
+        ("federation_pull_seconds", 3601.0),
         ("listen", ()),
     ],
 )

@@ -249,3 +249,10 @@ def test_nodes_fit_together_that_are_of_one_shape() -> None:
     assert LOADING.group == ("small", WISH.contract, 12)
     other = replace(LOADING, row=replace(LOADING.row, contract="x"))
     assert other.group != LOADING.group
+
+
+def test_a_canary_is_listed_as_one_and_leaves_its_layers_open() -> None:
+    canary = joined(PeerId("c"), replace(WISH, is_canary=True), OLD, 0.0).ready(OLD, 1.0)
+    assert canary.row.canary
+    assert not canary.row.serves
+    assert [one.status.holds for one in canary.moved(NEW).holdings()] == [False]

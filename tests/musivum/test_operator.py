@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from trio.testing import MockClock
 
 from musivum import operator
+from musivum.audit_room import NoAudits, Penalty
+from musivum.audits.standing import BAR_DAYS
 from musivum.bodies import NoArguments, PublishBody, ReputationArguments
 from musivum.books import Books, open_books
 from musivum.config import MusivumConfig
+from musivum.ledger import Ledger
+from musivum.ledger_bodies import (
+    AppealBody,
+    CreditsArguments,
+    LatestArguments,
+    SlashBody,
+    SnapshotArguments,
+)
 from musivum.operator import FAILURE_WINDOW, MAX_FAILURES, AdminGate, Operator
 from musivum.registration import read_registration
 from musivum.saved import Clocks
@@ -25,8 +35,10 @@ from tessella.core.errors import (
     AdminOnly,
     BadManifest,
     BadRequest,
+    Refused,
     StoreUnavailable,
     TooManyRequests,
+    UnknownEntry,
 )
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
@@ -34,6 +46,7 @@ from tessella.core.manifest import Manifest, manifest_document
 from tessella.core.messages import Document, Fail, Message, Operate
 from tessella.core.resplit import Move
 from tessella.core.shape_json import encode_shape
+from tests.core.work import MUSIVUM, NOW, Work, identity
 
 TOKEN = "the token of a test, of some length"
 CONFIG = MusivumConfig(min_vram_mb=0)
@@ -119,6 +132,33 @@ def test_a_million_sources_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
         gate.check("wrong", "source 9", 0.0)
 
 
+@dataclass
+class Done:
+    """A penalty."""
+
+    micro: int
+    balance: int = 7
+    until: float | None = None
+    sequence: int = 3
+
+
+@dataclass
+class Penalties(NoAudits):
+    """In place of Audits: what it was asked to do."""
+
+    asked: list[object] = field(default_factory=list)
+
+    async def slash(
+        self, peer_id: PeerId, reason: str, micro: int | None = None, days: float = BAR_DAYS
+    ) -> Penalty:
+        self.asked.append((peer_id, reason, micro, days))
+        return Done(-5 if micro is None else -micro, until=EPOCH + days)
+
+    async def appeal(self, peer_id: PeerId, reason: str) -> Penalty:
+        self.asked.append((peer_id, reason))
+        return Done(9)
+
+
 class Rebalancer:
     """In place of Moves: what it began."""
 
@@ -134,7 +174,8 @@ async def opened(store: MemoryStore) -> Books:
 
 
 def an_operator(books: Books, *moves: Move) -> Operator:
-    return Operator(books, Rebalancer(*moves))  # type: ignore[arg-type]
+    ledger = Ledger(MUSIVUM, books.store, lambda: NOW)
+    return Operator(books, Rebalancer(*moves), ledger, Penalties())  # type: ignore[arg-type]
 
 
 def a_body(**changes: Any) -> PublishBody:
@@ -230,6 +271,9 @@ async def test_the_counters_of_one_peer_or_of_all() -> None:
         "score": 0.3333,
         **{name: 0 for name in SavedReputation.__dataclass_fields__ if name != "peer_id"},
         "offline": 1,
+        "audits_passed": 0.0,
+        "audits_rejected": 0.0,
+        "slashes": 0.0,
     }
     everybody = await ours.reputation(ReputationArguments(all=True))
     assert [each.peer_id for each in everybody] == ["a", "b"]
@@ -266,3 +310,89 @@ async def test_orders_over_libp2p_take_the_token_and_are_stopped_by_peer(
         refused = await operating.register(other)
         assert code(refused) == "bad_manifest"
         assert WISH.contract in refused.text
+
+
+async def a_paid_ledger(*requests: int) -> tuple[Operator, Penalties]:
+    """An operator whose mesh paid a chain of two for each of these requests."""
+    store = MemoryStore()
+    ledger = Ledger(MUSIVUM, store, lambda: NOW)
+    for number in requests:
+        work = Work([identity(1), identity(2)], request_id=bytes([number]) * 16)
+        await ledger.settle([work.proof(0), work.proof(1)])
+    penalties = Penalties()
+    books = await opened(store)
+    return Operator(books, Rebalancer(), ledger, penalties), penalties  # type: ignore[arg-type]
+
+
+async def test_the_latest_entries_are_read_from_the_last_one_back() -> None:
+    they, _ = await a_paid_ledger(1, 2)
+    entries = await they.entries(LatestArguments(limit=3))
+    assert [entry.sequence for entry in entries] == [3, 2, 1]
+    assert [entry.kind for entry in entries] == ["payment"] * 3
+    first = entries[0]
+    assert {line.account: line.micro for line in first.lines} == {
+        first.worker: 500_000,
+        "mint": -500_000,
+    }
+    assert (first.request_id, first.issuer) == ("02" * 16, MUSIVUM.peer_id)
+    assert len(await they.entries(LatestArguments())) == 4
+
+
+async def test_a_snapshot_is_read_page_by_page_to_its_head() -> None:
+    they, _ = await a_paid_ledger(1, 2)
+    first = await they.snapshot(SnapshotArguments(limit=3))
+    rest = await they.snapshot(SnapshotArguments(since=first.next, limit=3))
+    assert (first.next, len(first.entries), len(rest.entries), rest.next) == (3, 3, 1, 4)
+    assert rest.head == first.head
+    assert (await they.snapshot(SnapshotArguments(since=4))).entries == []
+    with pytest.raises(UnknownEntry):
+        await they.snapshot(SnapshotArguments(since=5))
+
+
+async def test_credits_are_of_one_account_or_of_all() -> None:
+    they, _ = await a_paid_ledger(1)
+    worker = identity(1).peer_id
+    (one,) = await they.credits(CreditsArguments(peer_id=worker))
+    assert (one.peer_id, one.micro, one.credits, one.tier) == (worker, 500_000, 0.5, "standard")
+    everybody = await they.credits(CreditsArguments(all=True))
+    assert sum(each.micro for each in everybody) == 0
+    assert {each.peer_id for each in everybody} == {worker, identity(2).peer_id, "mint"}
+    (unknown,) = await they.credits(CreditsArguments(peer_id="nobody"))
+    assert (unknown.micro, unknown.tier) == (0, "leech")
+    with pytest.raises(BadRequest, match="peer_id"):
+        await they.credits(CreditsArguments())
+
+
+async def test_a_penalty_is_taken_in_credits_and_given_back() -> None:
+    they, penalties = await a_paid_ledger()
+    peer = identity(1).peer_id
+    done = await they.slash(SlashBody(peer_id=peer, reason="echo", credits=1.25, days=2))
+    assert (done.micro, done.until, done.sequence) == (-1_250_000, EPOCH + 2, 3)
+    await they.slash(SlashBody(peer_id=peer, reason="echo"))
+    assert (await they.appeal(AppealBody(peer_id=peer, reason="a fault of ours"))).micro == 9
+    assert penalties.asked == [
+        (peer, "echo", 1_250_000, 2.0),
+        (peer, "echo", None, BAR_DAYS),
+        (peer, "a fault of ours"),
+    ]
+
+
+async def test_nobody_is_slashed_by_what_is_no_peer_id() -> None:
+    they, penalties = await a_paid_ledger()
+    for text in ("mint", "12D3KooW"):
+        with pytest.raises(BadRequest, match="peer_id"):
+            await they.slash(SlashBody(peer_id=text, reason="x"))
+        with pytest.raises(BadRequest, match="peer_id"):
+            await they.appeal(AppealBody(peer_id=text, reason="x"))
+    assert penalties.asked == []
+
+
+async def test_where_nothing_is_audited_no_penalty_is_kept() -> None:
+    books = await opened(MemoryStore())
+    ledger = Ledger(MUSIVUM, books.store, lambda: NOW)
+    they = Operator(books, Rebalancer(), ledger, NoAudits())  # type: ignore[arg-type]
+    peer = identity(1).peer_id
+    with pytest.raises(Refused):
+        await they.slash(SlashBody(peer_id=peer, reason="x"))
+    with pytest.raises(Refused):
+        await they.appeal(AppealBody(peer_id=peer, reason="x"))

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from musivum import bodies
 from musivum.questions import (
+    LEDGER,
     MAX_DOCUMENT,
     OPERATOR,
     PUBLIC,
@@ -23,7 +24,7 @@ from tessella.core.errors import BadRequest, Refused, UnknownRoute
 from tessella.core.frames import MAX_LIST_FRAME
 from tessella.core.messages import Document, seal
 
-EVERY = [*PUBLIC.values(), *OPERATOR.values()]
+EVERY = [*PUBLIC.values(), *LEDGER.values(), *OPERATOR.values()]
 
 
 def test_the_public_names_are_those_of_the_routes() -> None:
@@ -42,7 +43,13 @@ def test_the_public_names_are_those_of_the_routes() -> None:
         ("POST", "/rebalance"),
         ("POST", "/weights/manifest"),
         ("GET", "/reputation"),
+        ("GET", "/ledger"),
+        ("GET", "/ledger/snapshot"),
+        ("GET", "/credits"),
+        ("POST", "/slash"),
+        ("POST", "/appeal"),
     }
+    assert set(LEDGER) == {"/ledger/head", "/ledger/proof"}
     assert {each.method for each in PUBLIC.values()} == {"GET"}
 
 

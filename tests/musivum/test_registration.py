@@ -33,6 +33,12 @@ def test_a_registration_becomes_prices_and_a_wish() -> None:
     kv = KvFormat.F32
     assert wish.terms == terms_of(SMALL, DType.F16, context=256, slots=2, kv=kv, min_vram_mb=0)
     assert (wish.model, wish.wanted, wish.dtype) == ("small", LayerRange(2, 5), DType.F16)
+    assert (wish.weights, wish.is_canary) == ("", False)
+
+
+def test_a_node_may_say_how_its_weights_are_stored_and_that_it_is_a_trap() -> None:
+    wish = read(replace(a_registration(), weights="q4_1", canary=True))
+    assert (wish.weights, wish.is_canary) == ("q4_1", True)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,8 @@ def test_a_registration_becomes_prices_and_a_wish() -> None:
         ("device", "x" * 65, "bad_frame", "Register.device"),
         ("shape", b"{}", "bad_frame", "shape"),
         ("dtype", "q8", "bad_frame", "Register.dtype"),
+        ("weights", "q5_1", "bad_frame", "Register.weights"),
+        ("weights", "Q8_0", "bad_frame", "Register.weights"),
         ("claim_mb", -1, "bad_frame", "Register.claim_mb"),
         ("claim_mb", MAX_CLAIM_MB + 1, "bad_frame", "Register.claim_mb"),
         ("context", 0, "bad_frame", "Register.context"),

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from musivum import reputation
 from musivum.config import MusivumConfig
 from musivum.probes import MAX_REPORTS, PROBE_TIMEOUT, REPORT_WINDOW
-from musivum.reputation import Reputations, score
+from musivum.reputation import HALF_LIFE, AuditCounts, Reputations, score, weight_of
 from musivum.store import SavedReputation
 from musivum.store.memory import MemoryStore
 from musivum.testing import Caller, calling, running
@@ -94,6 +94,39 @@ def test_a_score_rises_with_joins_and_falls_with_failures(
     better: SavedReputation, worse: SavedReputation
 ) -> None:
     assert 0 < score(worse) < score(better) < 1
+
+
+NOW = 1_800_000_000.0
+NONE = AuditCounts(at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (NONE.counted(NOW, passed=1), NONE),
+        (NONE, NONE.counted(NOW, rejected=1)),
+        (NONE.counted(NOW, rejected=1), NONE.counted(NOW, rejected=2)),
+        (NONE, NONE.counted(NOW, slashes=1)),
+        (NONE.counted(NOW, rejected=3), NONE.counted(NOW, rejected=3, slashes=1)),
+        (NONE.counted(NOW, passed=10), NONE.counted(NOW, passed=10, rejected=2)),
+    ],
+)
+def test_what_audits_find_moves_a_score(better: AuditCounts, worse: AuditCounts) -> None:
+    assert 0 < score(BLANK, worse) < score(BLANK, better) < 1
+
+
+def test_a_month_halves_what_audits_found() -> None:
+    counts = NONE.counted(NOW, passed=4, rejected=2, slashes=1)
+    assert counts.aged(NOW + HALF_LIFE) == AuditCounts(2.0, 1.0, 0.5, NOW + HALF_LIFE)
+    later = counts.counted(NOW + HALF_LIFE, passed=1)
+    assert later == AuditCounts(3.0, 1.0, 0.5, NOW + HALF_LIFE)
+    assert counts.aged(NOW - 100) == counts, "a clock that was set back changes nothing"
+
+
+def test_only_a_score_below_that_of_a_stranger_makes_a_node_dearer() -> None:
+    assert weight_of(1.0) == weight_of(score(BLANK)) == 1.0
+    assert weight_of(0.25) == 1.5
+    assert weight_of(0.0) == 2.0
 
 
 def test_a_score_does_not_depend_on_what_others_say() -> None:

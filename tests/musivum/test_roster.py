@@ -450,3 +450,13 @@ def test_whatever_is_called_the_list_stays_true(
         if listing(state) != before:
             assert state.version > version
         check_state(state, ready)
+
+
+def test_layers_that_only_a_canary_holds_are_free_for_others() -> None:
+    state = roster()
+    assert joined(state, A, wish=replace(WISH, is_canary=True)) == ["0:4"]
+    state.ready(A, LayerRange(0, 4), 1.0)
+    assert state.has_gaps(state.node(A).group)
+    assert joined(state, B, C, D) == ["0:4", "4:10", "10:12"]
+    state.leave(A)
+    assert not state.has_gaps(state.node(B).group)

@@ -20,6 +20,7 @@ from tessella.core.formats import KvFormat
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Announce
+from tessella.core.numeric import WEIGHT_WORDS
 from tessella.core.peers import NodeStatus
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import DType
@@ -107,6 +108,8 @@ ROWS = st.builds(
     queue_depth=st.integers(0, 10**6),
     step_ms=st.floats(0, 1e6),
     target=st.none() | ranges(),
+    weights=st.sampled_from(["", *WEIGHT_WORDS]),
+    canary=st.booleans(),
 )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from musivum.cli.pages import example, keys
 from musivum.config import MusivumConfig
+from musivum.federation.partners import Partner
 from musivum.settings import (
     FLAGS,
     KEYS,
@@ -69,10 +70,15 @@ EVERY: dict[str, tuple[str, str, object]] = {
     "requests_per_second": ("0.5", "0.5", 0.5),
     "request_burst": ("9", "9", 9),
     "exempt": ('["192.0.2.0/24", "::1"]', "192.0.2.0/24,::1", None),
+    "max_ticket_tokens": ("4096", "4096", 4096),
+    "mint_daily_cap": ("0", "0", 0),
+    "federation": (f'["{PEER}@https://a.example/"]', f"{PEER}@https://a.example/", None),
+    "federation_pull_seconds": ("5", "5", 5.0),
 }
 WANTED = {
     "listen": ("/ip4/127.0.0.1/tcp/1", "/ip6/::1/tcp/2"),
     "exempt": (ip_network("192.0.2.0/24"), ip_network("::1/128")),
+    "federation": (Partner(PEER, "https://a.example"),),
 }
 
 

@@ -25,11 +25,16 @@ class Ended:
     err: str
 
 
+Page = Callable[[dict[str, str]], httpx.Response]
+
+
 @dataclass
 class FakeMusivum:
     """Answers by method and path, and keeps what it was asked."""
 
     answers: dict[tuple[str, str], tuple[int, object]] = field(default_factory=dict)
+    pages: dict[str, Page] = field(default_factory=dict)
+    """What is answered to a GET by its query."""
     asked: list[httpx.Request] = field(default_factory=list)
 
     def say(self, method: str, path: str, answer: object, status: int = 200) -> None:
@@ -39,6 +44,8 @@ class FakeMusivum:
     def handle(self, request: httpx.Request) -> httpx.Response:
         """The answer to one request."""
         self.asked.append(request)
+        if request.url.path in self.pages:
+            return self.pages[request.url.path](dict(request.url.params))
         status, answer = self.answers[request.method, request.url.path]
         return httpx.Response(status, json=answer)
 

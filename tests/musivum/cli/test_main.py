@@ -19,7 +19,19 @@ def test_it_says_its_version(command: Any) -> None:
 def test_help_names_every_command(command: Any) -> None:
     ended = command("--help")
     assert ended.status == 0
-    for name in ("serve", "status", "peers", "rebalance", "manifest", "reputation", "config"):
+    for name in (
+        "serve",
+        "status",
+        "peers",
+        "rebalance",
+        "manifest",
+        "reputation",
+        "credits",
+        "slash",
+        "appeal",
+        "ledger",
+        "config",
+    ):
         assert f"\n  {name} " in ended.out
 
 

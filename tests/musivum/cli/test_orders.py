@@ -23,6 +23,9 @@ KNOWN = ReputationBody(
     reports_confirmed=4,
     accused=3,
     accused_confirmed=0,
+    audits_passed=6.5,
+    audits_rejected=1.0,
+    slashes=0.0,
 ).model_dump(mode="json")
 
 
@@ -42,7 +45,7 @@ def test_nothing_to_move_is_said(command: Any, fake: Any) -> None:
 def test_reputation_is_of_one_peer_or_of_all(command: Any, fake: Any) -> None:
     fake.say("GET", "/reputation", [KNOWN])
     lines = [line.split() for line in command("reputation", "12D3KooWabc").out.splitlines()]
-    assert ["12D3KooWabc", "0.75", "2", "1", "3", "0", "5", "4"] in lines
+    assert ["12D3KooWabc", "0.75", "2", "1", "3", "0", "5", "4", "6.5", "1.0", "0.0"] in lines
     assert dict(fake.last.url.params) == {"peer_id": "12D3KooWabc"}
     assert json.loads(command("reputation", "--all", "--json").out) == [KNOWN]
     assert dict(fake.last.url.params) == {"all": "true"}

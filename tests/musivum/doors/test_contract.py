@@ -19,7 +19,27 @@ from tests.contracts import accept, fuzzed, report, schema_of
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(600)]
 
-SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure")
+SIGNED = (
+    "/register",
+    "/announce",
+    "/ready",
+    "/deregister",
+    "/report_failure",
+    "/api/v1/session_grant",
+    "/api/v1/credits",
+    "/api/v1/audit_task",
+    "/api/v1/audit_report",
+)
+OPERATORS = (
+    "/rebalance",
+    "/reputation",
+    "/weights/manifest",
+    "/ledger",
+    "/ledger/snapshot",
+    "/credits",
+    "/slash",
+    "/appeal",
+)
 
 
 @schemathesis.hook
@@ -105,7 +125,7 @@ def test_nodes_are_answered_as_documented(live: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_the_operator_is_answered_as_documented(live: Any) -> None:
-    schema = schema_of(live.url, "/rebalance", "/reputation", "/weights/manifest")
+    schema = schema_of(live.url, *OPERATORS)
     schema.config.update(headers={"Authorization": f"Bearer {live.token}"})
     accept(schema, "400")
     report(fuzzed(schema))

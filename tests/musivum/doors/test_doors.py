@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.questions import OPERATOR, PUBLIC
-from musivum.testing import SMALL, calling
+from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.testing import SMALL, calling, clock
 from musivum.testing_http import Body, Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.contracts import contract_of
@@ -30,6 +30,7 @@ from tessella.core.messages import (
     Ready,
 )
 from tessella.core.shape_json import encode_shape
+from tests.core.work import Work, identity
 
 MUSIVUM_SEED, ASKER_SEED = b"m" * 32, b"a" * 32
 SEEDS = [bytes([number]) * 32 for number in (1, 2, 3)]
@@ -61,7 +62,19 @@ ORDERED: dict[str, list[Body]] = {
     "/rebalance": [{}],
     "/weights/manifest": [MANIFEST, {**MANIFEST, "contract": "00" * 32}, {"model_id": "x"}],
     "/reputation": [{"all": True}, {"peer_id": PEER}, {"peer_id": "unknown"}, {}],
+    "/ledger": [{}, {"limit": 1}, {"limit": 0}],
+    "/ledger/snapshot": [{"since": 1}, {"since": 9}, {"limit": 1001}],
+    "/credits": [{"all": True}, {"peer_id": PEER}, {}],
+    "/slash": [{"peer_id": "mint", "reason": "x"}, {"peer_id": PEER}],
+    "/appeal": [{"peer_id": "mint", "reason": "x"}, {"peer_id": PEER}],
 }
+READ: dict[str, list[Body]] = {
+    "/ledger/head": [{}, {"x": "1"}],
+    "/ledger/proof": [
+        {"index": 0}, {"index": 1, "count": 5}, {"index": 4}, {"from": 1}, {"from": 1, "to": 2},
+        {"from": 5}, {}, {"since": 1}, {"index": -1}, {"index": 0, "count": 1001},
+    ],
+}  # fmt: skip
 
 
 def over_http(answer: httpx.Response) -> Told:
@@ -76,6 +89,16 @@ def over_libp2p(answer: Message) -> Told:
         return "answer", json.loads(answer.document)
     assert isinstance(answer, Fail)
     return answer.code, answer.retry
+
+
+def settled(name: str, told: Told) -> Told:
+    """What is told of a ledger without the secret of its epoch, which is drawn."""
+    kind, body = told
+    if kind == "answer" and name == "/ledger":
+        return kind, [(entry["sequence"], entry["kind"]) for entry in body]
+    if kind == "answer" and name == "/ledger/snapshot":
+        return kind, (body["since"], body["next"], body["head"]["size"], len(body["entries"]))
+    return told
 
 
 def query(arguments: Body) -> dict[str, str]:
@@ -126,7 +149,8 @@ async def test_an_order_does_the_same_at_both_doors(autojump_clock: MockClock) -
     codes = [code for code, _ in results[0]]
     assert codes == [
         "answer", "answer", "bad_manifest", "bad_request", "answer", "answer", "answer",
-        "bad_request",
+        "bad_request", "answer", "answer", "bad_request", "answer", "unknown_entry", "bad_request",
+        "answer", "answer", *["bad_request"] * 5,
     ]  # fmt: skip
     ((move,),) = (told["moves"] for _, told in results[0][:1])
     assert (move["peer_id"], move["old"], move["new"]) == (
@@ -152,10 +176,11 @@ async def ordered(*, by_http: bool) -> list[Told]:
         for name, cases in ORDERED.items():
             for arguments in cases:
                 if by_http:
-                    told.append(over_http(await order(door, name, arguments)))
+                    told.append(settled(name, over_http(await order(door, name, arguments))))
                 else:
                     data = json.dumps(arguments).encode()
-                    told.append(over_libp2p(await operator.ask(Operate(TOKEN, name, data))))
+                    answer = await operator.ask(Operate(TOKEN, name, data))
+                    told.append(settled(name, over_libp2p(answer)))
     return told
 
 
@@ -165,6 +190,28 @@ async def order(door: Door, name: str, arguments: Body) -> httpx.Response:
         return await door.client.get(name, params=query(arguments), headers=bearer)
     body = arguments or None
     return await door.client.post(name, json=body, headers=bearer)
+
+
+async def test_the_ledger_is_shown_alike_at_both_doors(autojump_clock: MockClock) -> None:
+    net = MemoryNetwork()
+    assert set(READ) == set(LEDGER)
+    async with (
+        answering(net, MUSIVUM_SEED, CONFIG) as door,
+        calling(net, ASKER_SEED, door.peer) as asker,
+    ):
+        work = Work([identity(1), identity(2), identity(3)], issued_at=clock())
+        await door.opened.rooms.ledger.settle([work.proof(place) for place in range(3)])
+        seen = []
+        for name, cases in READ.items():
+            for arguments in cases:
+                http = over_http(await door.client.get(name, params=query(arguments)))
+                frame = await asker.ask(Ask(name, json.dumps(arguments).encode()))
+                assert over_libp2p(frame) == http, (name, arguments)
+                seen.append(http[0])
+        assert seen == [
+            "answer", "bad_request", "answer", "answer", "unknown_entry", "answer", "answer",
+            "unknown_entry", "answer", *["bad_request"] * 3,
+        ]  # fmt: skip
 
 
 async def test_a_published_manifest_binds_at_both_doors(autojump_clock: MockClock) -> None:
@@ -274,7 +321,6 @@ async def test_an_operator_is_known_by_the_token_alone(autojump_clock: MockClock
     async with (
         answering(net, MUSIVUM_SEED, CONFIG, token=TOKEN) as door,
         answering(net, ASKER_SEED, CONFIG) as tokenless,
-        calling(net, SEEDS[0], door.peer) as caller,
     ):
         for question in OPERATOR.values():
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
@@ -284,10 +330,9 @@ async def test_an_operator_is_known_by_the_token_alone(autojump_clock: MockClock
                 )
                 assert (answer.status_code, over_http(answer)[0]) == (401, "admin_only")
                 assert "tessella-time" in answer.headers
-        assert over_libp2p(await caller.ask(Operate("wrong", "/rebalance", b""))) == (
-            "admin_only",
-            False,
-        )
+        async with calling(net, SEEDS[0], door.peer) as caller:
+            told = over_libp2p(await caller.ask(Operate("wrong", "/rebalance", b"")))
+            assert told == ("admin_only", False)
         assert door.opened.rooms.books.manifests.all() == []
         empty = {"Authorization": "Bearer "}
         assert (await tokenless.client.post("/rebalance", headers=empty)).status_code == 401

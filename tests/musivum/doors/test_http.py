@@ -11,7 +11,7 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.questions import OPERATOR, PUBLIC
+from musivum.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.routes import BODIES, http_app
 from musivum.testing_http import Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
@@ -23,9 +23,16 @@ MUSIVUM_SEED, NODE_SEED = b"m" * 32, b"n" * 32
 CONFIG = MusivumConfig(min_vram_mb=0)
 TOKEN = "the-operators-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure")
+SIGNED = (
+    "/register",
+    "/announce",
+    "/ready",
+    "/deregister",
+    "/report_failure",
+    "/api/v1/audit_report",
+)
 NET = MemoryNetwork()
-READ = [*PUBLIC, "/status", "/metrics"]
+READ = [*PUBLIC, *LEDGER, "/status", "/metrics"]
 
 
 @pytest.fixture
@@ -77,6 +84,12 @@ WRONG = [
     ("/api/v1/chain", "model_id"),
     ("/weights/manifest", "model_id"),
     ("/peers?model_id=" + "x" * 201, "model_id"),
+    ("/ledger/proof?index=-1", "index"),
+    ("/ledger/proof?index=" + "9" * 30, "index"),
+    ("/ledger/proof?index=0&count=1001", "count"),
+    ("/ledger/proof?from=x", "from"),
+    ("/api/v1/session_grant?model_id=m", "max_tokens"),
+    ("/api/v1/session_grant?model_id=m&max_tokens=1&after=0", "after"),
 ]
 
 

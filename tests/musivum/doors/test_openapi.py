@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from musivum.config import MusivumConfig
-from musivum.questions import OPERATOR, PUBLIC
+from musivum.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.testing_http import answering
 from p2p.testing import MemoryNetwork
 from tessella.core.signed_request import HEADERS
@@ -17,7 +17,17 @@ from tessella.core.signed_request import HEADERS
 Document = dict[str, Any]
 Operation = dict[str, Any]
 
-SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure")
+SIGNED = (
+    "/register",
+    "/announce",
+    "/ready",
+    "/deregister",
+    "/report_failure",
+    "/api/v1/audit_report",
+)
+ASKED_SIGNED = ("/api/v1/session_grant", "/api/v1/credits", "/api/v1/audit_task")
+PROOFS = ("/work_done", "/api/v1/work_done_batch")
+FEDERATION = {("GET", "/federation/status"), ("POST", "/federation/forget")}
 # The statuses of errors, beside 400 and 429, which anybody may be answered everywhere.
 REFUSALS = {
     ("GET", "/peers"): set(),
@@ -39,6 +49,21 @@ REFUSALS = {
     ("POST", "/rebalance"): {401, 413, 503},
     ("POST", "/weights/manifest"): {401, 413, 503},
     ("GET", "/reputation"): {401},
+    ("GET", "/ledger/head"): {503},
+    ("GET", "/ledger/proof"): {404, 503},
+    ("GET", "/api/v1/session_grant"): {401, 403, 404, 503},
+    ("GET", "/api/v1/credits"): {401, 403, 503},
+    ("GET", "/api/v1/audit_task"): {401, 403, 503},
+    ("POST", "/api/v1/audit_report"): {401, 403, 413, 503},
+    ("POST", "/work_done"): {413, 503},
+    ("POST", "/api/v1/work_done_batch"): {413, 503},
+    ("GET", "/ledger"): {401, 503},
+    ("GET", "/ledger/snapshot"): {401, 403, 404, 503},
+    ("GET", "/federation/status"): set(),
+    ("POST", "/federation/forget"): {401, 413, 503},
+    ("GET", "/credits"): {401, 503},
+    ("POST", "/slash"): {401, 409, 413, 503},
+    ("POST", "/appeal"): {401, 409, 413, 503},
 }
 
 
@@ -65,8 +90,10 @@ def test_every_route_is_there_with_what_it_refuses(document: Document) -> None:
         for method, path, operation in operations(document)
     }
     assert found == {route: {200, 400, 429, *more} for route, more in REFUSALS.items()}
-    named = {("GET", path) for path in PUBLIC} | {("POST", path) for path in SIGNED}
+    named = {("GET", path) for path in (*PUBLIC, *LEDGER, *ASKED_SIGNED)}
+    named |= {("POST", path) for path in (*SIGNED, *PROOFS)}
     named |= {(each.method, each.path) for each in OPERATOR.values()}
+    named |= FEDERATION
     assert set(found) == named | {("GET", "/status"), ("GET", "/metrics")}
 
 
@@ -108,21 +135,22 @@ def test_what_a_node_signs_is_declared(document: Document) -> None:
             for each in operation.get("parameters", [])
             if each["in"] == "header"
         }
-        if path not in SIGNED:
+        if path not in (*SIGNED, *ASKED_SIGNED):
             assert headers == {}
             continue
         assert operation["security"] == [{"Signature": []}]
         assert {*headers, "tessella-signature"} == set(HEADERS)
         assert all(each["required"] and each["schema"]["pattern"] for each in headers.values())
-        assert operation["requestBody"]["required"]
+        assert (path in ASKED_SIGNED) or operation["requestBody"]["required"]
 
 
 def test_what_is_the_operators_is_declared(document: Document) -> None:
     scheme = document["components"]["securitySchemes"]["AdminToken"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     theirs = {(each.method, each.path) for each in OPERATOR.values()}
+    theirs.add(("POST", "/federation/forget"))
     for method, path, operation in operations(document):
-        if path not in SIGNED:
+        if path not in (*SIGNED, *ASKED_SIGNED):
             is_theirs = operation.get("security") == [{"AdminToken": []}]
             assert is_theirs == ((method, path) in theirs)
 

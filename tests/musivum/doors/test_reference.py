@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode, urlsafe_b64decode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,29 @@ import httpx
 import trio
 from trio.testing import MockClock
 
-from musivum import admission, node_calls, operator, probes
+from musivum import admission, node_calls, operator, probes, settling
+from musivum.audit_room import NoAudits
 from musivum.config import MusivumConfig
 from musivum.pages import MAX_NEXT_HOPS
-from musivum.questions import OPERATOR, PUBLIC
-from musivum.routes import BODIES
-from musivum.testing_http import Body, HttpNode, answering, http_node
+from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.routes import BODIES, http_app
+from musivum.routes.ledger import BATCH, CREDITS, DONE, GRANT, REPORT, TASK
+from musivum.testing_http import BASE_URL, Body, Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core import call_rules
 from tessella.core.contracts import contract_of
 from tessella.core.errors import TessellaError
 from tessella.core.identity import Identity, check_signature
+from tessella.core.ids import PeerId
+from tessella.core.messages import AuditTask, SignedOrder, Ticket, decode_sealed
+from tessella.core.proofs import MAX_BATCH
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import ModelShape, Rope
 from tessella.core.signed_request import PURPOSE_HTTP, Request, sign_request, signed_text
 from tessella.web.bodies import MAX_HEADER_BYTES, MAX_HEADER_LINES
 from tessella.web.errors import type_of
 from tessella.web.server import ServeLimits
+from tests.core.work import Work
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "api.md"
 MUSIVUM_SEED = b"m" * 32
@@ -56,7 +64,8 @@ SERVED: Body = {
     "context_size": 2048,
     "parallel_slots": 4,
 }
-SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure")
+SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure", REPORT)
+FEDERATION = {"GET /federation/status", "POST /federation/forget"}
 CLAIMS = (376, 369, 347)
 # Of every route, or of every signed one; they stand in the table alone.
 EVERYWHERE = {400, 401, 403, 413, 429}
@@ -82,6 +91,15 @@ class Measured:
         answer = await self._client.get(path, params=params, headers=BEARER)
         self.seen[f"GET {path}"] = {"answer": answer.json()}
 
+    async def asked(self, node: HttpNode, path: str, **query: object) -> Any:
+        answer = (await node.read(path, **query)).raise_for_status().json()
+        self.seen[f"GET {path}"] = {"answer": answer}
+        return answer
+
+    async def brought(self, path: str, body: Body) -> None:
+        answer = (await self._client.post(path, json=body)).raise_for_status()
+        self.seen[f"POST {path}"] = {"body": body, "answer": answer.json()}
+
     async def ordered(self, path: str, body: Body | None) -> None:
         answer = await self._client.post(path, json=body, headers=BEARER)
         self.seen[f"POST {path}"] = {"body": body, "answer": answer.raise_for_status().json()}
@@ -101,6 +119,9 @@ async def measured() -> Seen:
         await to.said(first, "/report_failure", {"peer_id": second.peer_id, "code": "peer_silent"})
         await anybody_reads(to, last)
         await to.read("/reputation", peer_id=second.peer_id)
+        await work_is_paid(to, [first, second, last])
+        await somebody_audits(to, door, last)
+        await the_ledger_is_read(to, second)
         await the_operator_publishes(to)
         await to.said(first, "/deregister", {})
         await first.join(**SERVED, vram_mb=CLAIMS[0], layers=[0, 9])
@@ -114,7 +135,8 @@ async def nodes_join(to: Measured, first: HttpNode, second: HttpNode, last: Http
         **SERVED, vram_mb=CLAIMS[1], layers=[9, 22], api_addr="http://10.0.0.3:8080"
     )
     await second.call("/ready", {"layers": [9, 22]})
-    more = {"kv_cache_type": "f32", "api_addr": "http://10.0.0.2:8080", "layers": [0, 9]}
+    more: Body = {"kv_cache_type": "f32", "weights": "q4_1", "canary": False}
+    more |= {"api_addr": "http://10.0.0.2:8080", "layers": [0, 9]}
     await to.said(first, "/register", first.registration(**SERVED, vram_mb=CLAIMS[0], **more))
     await last.register(**SERVED, vram_mb=CLAIMS[2], api_addr="http://10.0.0.4:8080")
     await to.said(first, "/ready", {"layers": [0, 9]})
@@ -136,6 +158,64 @@ async def anybody_reads(to: Measured, last: HttpNode) -> None:
     to.seen["error"] = to.seen["GET /api/v1/chain"]
     await last.call("/ready", {"layers": [22, 30]})
     await to.read("/api/v1/chain", model_id=MODEL)
+
+
+async def work_is_paid(to: Measured, nodes: list[HttpNode]) -> None:
+    grant = await to.asked(nodes[0], GRANT, model_id=MODEL, max_tokens=512)
+    payload = urlsafe_b64decode(grant["ticket"] + "=" * (-len(grant["ticket"]) % 4))
+    work = Work([node.identity for node in nodes])
+    work.ticket, work.payload = decode_sealed(payload, Ticket), payload
+    work.signature = bytes.fromhex(grant["signature"])
+    proofs = [work.proof(place) for place in range(3)]
+    bodies: list[Body] = [
+        {"payload": b64encode(each.payload).decode(), "signature": each.signature.hex()}
+        for each in proofs
+    ]
+    await to.brought(DONE, bodies[0])
+    await to.brought(BATCH, {"proofs": bodies[1:]})
+    await to.asked(nodes[1], CREDITS)
+
+
+async def somebody_audits(to: Measured, door: Door, node: HttpNode) -> None:
+    rooms = replace(door.opened.rooms, audits=OneTask())
+    app = http_app(rooms, door.opened.page, door.opened.metrics, rate=None)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+        auditor = replace(node, client=client)
+        await to.asked(auditor, TASK)
+        report = {
+            "audit_id": "61" * 16, "found": "measured", "tokens": 96, "median": 0.0011,
+            "worst": 0.0049, "gain": 1.0002, "reference": "5a" * 32,
+        }  # fmt: skip
+        await to.said(auditor, REPORT, report)
+
+
+class OneTask(NoAudits):
+    """Has the same task for everybody."""
+
+    async def next_task(self, caller: PeerId) -> AuditTask | None:
+        order = SignedOrder(b"order", b"s" * 64)
+        where = ("/ip4/10.0.0.2/tcp/4001",)
+        return AuditTask(
+            audit_id=b"a" * 16,
+            proof=b"proof",
+            proof_signature=b"s" * 64,
+            inputs=order,
+            inputs_addrs=where,
+            outputs=order,
+            outputs_addrs=where,
+        )
+
+
+async def the_ledger_is_read(to: Measured, node: HttpNode) -> None:
+    await to.read("/ledger", limit=1)
+    await to.read("/ledger/snapshot", since=1, limit=1)
+    await to.read("/ledger/head")
+    await to.read("/ledger/proof", **{"index": 1, "from": 1})
+    await to.read("/credits", peer_id=node.peer_id)
+    caught = {"peer_id": node.peer_id, "reason": "skipped a layer", "credits": 0.5, "days": 30}
+    await to.ordered("/slash", caught)
+    await to.ordered("/appeal", {"peer_id": node.peer_id, "reason": "its auditor was at fault"})
 
 
 async def the_operator_publishes(to: Measured) -> None:
@@ -173,14 +253,17 @@ async def test_every_route_has_its_section(autojump_clock: MockClock) -> None:
     seen = await measured()
     routes = {f"GET {path}" for path in (*PUBLIC, "/status", "/metrics")}
     routes |= {f"{each.method} {each.path}" for each in OPERATOR.values()}
-    routes |= {f"POST {path}" for path in SIGNED}
-    assert set(sections()) == routes
+    routes |= {f"POST {path}" for path in (*SIGNED, DONE, BATCH)}
+    routes |= {f"GET {path}" for path in (*LEDGER, GRANT, CREDITS, TASK)}
+    assert set(sections()) - FEDERATION == routes
     assert set(seen) == routes - {"GET /metrics"} | {"error"}
 
 
 async def test_examples_have_the_fields_of_real_answers(autojump_clock: MockClock) -> None:
     seen = await measured()
     for route, text in sections().items():
+        if route in FEDERATION:
+            continue
         told = examples(text)
         for kind in ("body", "answer"):
             real = seen.get(route, {}).get(kind)
@@ -227,10 +310,15 @@ def test_the_errors_in_the_table_are_those_of_the_tree() -> None:
 def test_limits_are_those_of_the_program() -> None:
     text, config, served = REFERENCE.read_text(), MusivumConfig(), ServeLimits()
     kib = {path: f"`{path}` {most // 1024} KiB" for path, most in BODIES.larger.items()}
+    batch = f"`{BATCH}` {BODIES.of(BATCH) / 2**20:g} MiB"
     for limit in (
         f"{config.requests_per_second:g} a second on average, {config.request_burst} at once",
         f"{served.connections} in all, {served.per_address} of one address",
-        f"{BODIES.default // 1024} KiB; {kib['/register']}; {kib['/weights/manifest']}",
+        f"{BODIES.default // 1024} KiB; {kib['/register']}; {kib['/weights/manifest']}; {batch}",
+        f"{settling.PROOFS_PER_SECOND:g} a second on average, {settling.PROOF_BURST} at once",
+        f"{MAX_BATCH} in a batch",
+        f"positions of one ticket | {config.max_ticket_tokens:,} (`max_ticket_tokens`)",
+        f"{config.mint_daily_cap:,} credits (`mint_daily_cap`)",
         f"{MAX_HEADER_LINES} lines, {MAX_HEADER_BYTES // 1024} KiB",
         f"{admission.MAX_NONCES_PER_PEER} in {call_rules.NONCE_SECONDS:g} s",
         f"{probes.MAX_REPORTS} in {probes.REPORT_WINDOW:g} s",

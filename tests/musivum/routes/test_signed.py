@@ -12,7 +12,7 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.routes.signed import MAX_FIELDS
+from musivum.json_rules import MAX_FIELDS
 from musivum.testing import clock
 from musivum.testing_http import Body, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork

@@ -34,6 +34,7 @@ NODE = SavedNode(
     is_ready=True,
     queue_depth=3,
     step_ms=12.5,
+    weights="q4_1",
 )
 
 # Says "open" when it has the store, and the number of each save that returned.

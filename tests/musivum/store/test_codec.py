@@ -71,7 +71,7 @@ REST = (
     '{"contract":"' + "c" * 64 + '","layers":[0,4],"addrs":["/ip4/192.0.2.1/tcp/4001"],'
     '"api_url":"http://192.0.2.1:8000","device":"cpu","dtype":"f32","claim_mb":512,'
     '"context":2048,"slots":4,"kv":"f16","shape":"{\\"layers\\":8}","joined_at":1700000000.25,'
-    '"is_ready":true,"queue_depth":3,"step_ms":12.5,"target":null}'
+    '"is_ready":true,"queue_depth":3,"step_ms":12.5,"target":null,"weights":"q4_1","canary":false}'
 )
 
 

@@ -1,0 +1,284 @@
+"""The room of audits behind both doors: tasks are given, reports heard, and what follows is done.
+
+Opening and closing: `open_audits` reads what is kept; `run` does what time asks for, and holds the
+only writing that nobody waits for. Audits that are open, and marks, are forgotten at a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import filterfalse
+from typing import NoReturn
+
+import trio
+
+from musivum.audits.choosing import ACTIVE_SECONDS, Choosing, Need, holds, need_of
+from musivum.audits.drawing import draw
+from musivum.audits.epochs import Epochs, Writes, open_epochs
+from musivum.audits.hearing import Hearing
+from musivum.audits.keeping import read_standings, write_standings
+from musivum.audits.marks import MarkTable
+from musivum.audits.opinions import UNAVAILABLE, check_report
+from musivum.audits.orders import keepers_of, task_of
+from musivum.audits.penalties import Penalties, Remove, Slashed
+from musivum.audits.queue import OPEN_SECONDS, OpenAudit, OpenAudits
+from musivum.audits.standing import BAR_DAYS
+from musivum.audits.standings import Standings
+from musivum.ledger import Settlement
+from musivum.node import Node
+from musivum.reputation import Reputations
+from musivum.roster import Roster
+from musivum.saved import Clocks
+from tessella.core.errors import NotAuthorized, StoreUnavailable
+from tessella.core.identity import Identity
+from tessella.core.ids import PeerId
+from tessella.core.messages import AuditReport, AuditTask, Marks
+from tessella.core.proofs import Claim
+
+logger = logging.getLogger(__name__)
+
+# From the task to the report: rows come within ten minutes, and are computed while they do.
+REPORT_SECONDS = 900.0
+# Tasks that an auditor may have at once: one, and one whose answer was lost.
+MAX_HELD = 2
+# Who let a task lapse is given no other for so long.
+REST_SECONDS = 600.0
+# How often standings that changed are written, and what is over is looked for.
+TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Whose audits these are, and of which nodes."""
+
+    identity: Identity
+    roster: Roster
+    reputations: Reputations
+    clocks: Clocks
+
+
+class Audits:
+    """Audits of one musivum. `open_audits` makes it; its methods are for one trio run."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        ledger: Writes,
+        standings: Standings,
+        epochs: Epochs,
+        remove: Remove,
+    ) -> None:
+        self.standings = standings
+        """What is known of every worker."""
+        self._mesh = mesh
+        self._ledger = ledger
+        self._epochs = epochs
+        self._counters: Counter[str] = Counter()
+        self._open = OpenAudits()
+        self._marks = MarkTable()
+        self._choosing = Choosing(mesh.roster, standings)
+        self._penalties = Penalties(ledger, standings, mesh.clocks.wall, remove)
+        self._hearing = Hearing(
+            self._open, standings, self._marks, self._penalties, mesh.clocks, self._counters
+        )
+        self._resting: dict[PeerId, float] = {}
+
+    def settled(self, paid: Sequence[Settlement]) -> None:
+        """Hops were paid: some of them are to be audited. The ledger's `on_settled`."""
+        clocks = self._mesh.clocks
+        for audit in draw(paid, self._epochs, self.standings, clocks, self._counters):
+            if self._open.add(audit) is not None:
+                self._counters["dropped"] += 1
+
+    def conflicted(self, claims: Sequence[Claim]) -> None:
+        """Workers signed two proofs where they may sign one. The ledger's `on_conflict`."""
+        for claim in claims:
+            self._counters["conflicts"] += 1
+            self.standings.put(self.standings.of(claim.worker).suspected())
+
+    async def next_task(self, caller: PeerId) -> AuditTask | None:
+        """Something that the caller is to audit; None if there is nothing for it."""
+        await trio.lowlevel.checkpoint()
+        now = self._mesh.clocks.now()
+        node = self._choosing.heard(caller, now)
+        if node is None or self._resting.get(caller, 0.0) > now:
+            return None
+        if self._open.held_by(caller) >= MAX_HELD:
+            return None
+        audit = self._chosen(node, now)
+        if audit is None:
+            return None
+        given = self._open.give(audit, caller, now + REPORT_SECONDS)
+        return task_of(audit, given, self._mesh.identity, self._mesh.roster, self._mesh.clocks)
+
+    def _chosen(self, node: Node, now: float) -> OpenAudit | None:
+        """The first open audit that a node may have; those that were begun come first."""
+        fits: dict[Need, bool] = {}
+        free = [audit for audit in self._open if audit.given is None]
+        for audit in (*filter(_is_begun, free), *filterfalse(_is_begun, free)):
+            need = need_of(audit)
+            if need not in fits:
+                fits[need] = holds(node, need)
+            if not fits[need] or not self._choosing.may_have(node.peer_id, audit, now):
+                continue
+            if self._mesh.roster.find(keepers_of(audit.claim).inputs) is not None:
+                return audit
+        return None
+
+    async def report(self, caller: PeerId, report: AuditReport) -> None:
+        """What an auditor found.
+
+        Raises BadRequest for what is no report, and NotAuthorized for one of an audit that the
+        caller does not have, or has no more.
+        """
+        check_report(report)
+        now = self._mesh.clocks.now()
+        audit = self._open.named(report.audit_id)
+        given = audit.given if audit is not None else None
+        if audit is None or given is None or given.auditor != caller or now > given.until:
+            raise NotAuthorized("no audit of this name is the caller's")
+        self._open.free(audit, now)
+        if not self.standings.is_heard(caller):
+            self._counters["unheard"] += 1
+        elif report.found == UNAVAILABLE:
+            self._hearing.in_vain(audit, caller, has_other=self._choosing.has_other(audit, now))
+        else:
+            await self._hearing.heard(audit, caller, report)
+
+    async def marks(self, caller: PeerId, marks: Marks) -> None:
+        """What a node marked. Raises NotAuthorized for a caller that is none here, and BadRequest.
+
+        Which nodes do that is their secret. A mark says nothing by itself: it counts where an audit
+        measures that very gain at the one that it names.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._mesh.roster.find(caller) is None:
+            raise NotAuthorized(f"{caller} is no node of this mesh")
+        self._marks.put(caller, marks, self._mesh.clocks.wall())
+
+    async def slash(
+        self, peer_id: PeerId, reason: str, micro: int | None = None, days: float = BAR_DAYS
+    ) -> Slashed:
+        """Bar a peer and fine it, by an operator's word; without `micro`, of what a day brought it.
+
+        Raises BadRequest for what is no peer, no sum or no number of days, and StoreUnavailable
+        where nothing was done.
+        """
+        slashed = await self._penalties.slash(peer_id, reason, micro, days)
+        self._counters["slashed"] += 1
+        if days:
+            self._hearing.drop(peer_id)
+        return slashed
+
+    async def appeal(self, peer_id: PeerId, reason: str = "") -> Slashed:
+        """Take back all that is held against a peer.
+
+        Raises Refused where there is nothing, and StoreUnavailable where nothing was done.
+        """
+        return await self._penalties.appeal(peer_id, reason)
+
+    def barred(self, peer_id: PeerId) -> str | None:
+        """Why a peer is let in nowhere; None for one that may come in."""
+        return self.standings.barred(peer_id)
+
+    def is_barred(self, peer_id: PeerId) -> bool:
+        """Whether a peer is let in nowhere."""
+        return self.standings.is_barred(peer_id)
+
+    def suspects(self, peer_id: PeerId) -> bool:
+        """Whether all of a peer's hops are audited for what was found of it."""
+        return self.standings.is_suspect(peer_id)
+
+    def weight(self, peer_id: PeerId) -> float:
+        """How many times as dear as it measures a node is to routing: 1 to 2."""
+        return self.standings.weight(peer_id)
+
+    def counters(self) -> dict[str, int]:
+        """Audits by what became of them since the start, and how many are open now."""
+        shown = ("drawn", "passed", "rejected", "unavailable", "expired", "slashed")
+        found = dict.fromkeys(shown, 0) | dict(self._counters)
+        return {"open": len(self._open), **dict(sorted(found.items()))}
+
+    async def tick(self) -> None:
+        """What time asks for: lapsed tasks, closed audits, the next epoch, standings to write.
+
+        Raises StoreUnavailable, and does what is left the next time.
+        """
+        now, wall = self._mesh.clocks.now(), self._mesh.clocks.wall()
+        self._resting = {peer: until for peer, until in self._resting.items() if until > now}
+        self._choosing.expire(now)
+        self._marks.expire(wall)
+        for audit in self._open:
+            if audit in self._open:
+                await self._look_at(audit, now)
+        await self._epochs.turn()
+        await self._penalties.collect_all()
+        await self.flush()
+
+    async def _look_at(self, audit: OpenAudit, now: float) -> None:
+        if audit.given is not None and now > audit.given.until:
+            self._counters["unreported"] += 1
+            self._resting[audit.given.auditor] = now + REST_SECONDS
+            self._open.free(audit, now)
+        if audit.given is not None:
+            return
+        is_old = now - audit.drawn_at > OPEN_SECONDS
+        is_left = bool(audit.opinions) and now - audit.free_since > ACTIVE_SECONDS
+        if is_old or (is_left and not self._choosing.has_other(audit, now)):
+            await self._hearing.expire(audit)
+
+    async def flush(self) -> None:
+        """Write the standings that changed. Raises StoreUnavailable, and they stay changed."""
+        changed = self.standings.take_changed()
+        if not changed:
+            return
+        try:
+            await self._ledger.write(lambda draft: write_standings(draft.connection, changed))
+        except StoreUnavailable:
+            self.standings.put_back(changed)
+            raise
+
+
+async def open_audits(mesh: Mesh, ledger: Writes, remove: Remove) -> Audits:
+    """Audits as the store kept them; whoever is barred is taken out of the roster.
+
+    `remove` is called for whoever is barred from here on. Raises StoreUnavailable, StoreLost.
+    """
+    saved = await ledger.write(lambda draft: read_standings(draft.connection))
+    standings = Standings(saved, mesh.reputations, mesh.clocks.wall)
+    epochs = await open_epochs(ledger, mesh.clocks.wall)
+    for standing in saved:
+        if standings.is_barred(standing.peer_id):
+            mesh.roster.leave(standing.peer_id)
+    return Audits(mesh, ledger, standings, epochs, remove)
+
+
+async def run_audits(audits: Audits, ready: Callable[[], None] = lambda: None) -> NoReturn:
+    """Do what time asks for, until cancelled; what changed last is written then. Raises StoreLost.
+
+    `ready` is called once it has been done for the first time.
+    """
+    try:
+        while True:
+            try:
+                await audits.tick()
+            except StoreUnavailable as exc:
+                logger.warning("audits are not kept: %s", exc)
+            ready()
+            ready = _nothing
+            await trio.sleep(TICK_SECONDS)
+    finally:
+        with trio.move_on_after(TICK_SECONDS) as scope:
+            scope.shield = True
+            await audits.flush()
+
+
+def _is_begun(audit: OpenAudit) -> bool:
+    return bool(audit.asked)
+
+
+def _nothing() -> None:
+    return None

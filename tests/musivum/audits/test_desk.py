@@ -1,0 +1,135 @@
+"""What auditors are given, whose word is heard, and what outlives a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from musivum.audits.desk import MAX_HELD, REPORT_SECONDS, REST_SECONDS, run_audits
+from musivum.audits.queue import OPEN_SECONDS
+from tessella.core.errors import BadRequest, NotAuthorized
+from tessella.core.ids import PeerId
+from tests.musivum.audits.room import (
+    BAD,
+    GOOD,
+    Room,
+)
+
+
+async def test_an_auditor_has_few_tasks_at_once(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    room.works(worker, 5)
+    for _ in range(MAX_HELD):
+        assert await room.asks(auditors[0]) is not None
+        room.time.jump(100)
+    assert await room.asks(auditors[0]) is None
+
+
+async def test_who_lets_a_task_lapse_rests_and_another_has_it(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    room.works(worker)
+    task = await room.gets(auditors[0])
+    room.time.jump(REPORT_SECONDS + 1)
+    await room.audits.tick()
+    with pytest.raises(NotAuthorized):
+        await room.tells(auditors[0], task, GOOD)
+    room.works(worker)
+    room.time.jump(REST_SECONDS / 2)
+    assert await room.asks(auditors[0]) is None
+    again = await room.gets(auditors[1])
+    assert again.proof == task.proof
+    assert again.audit_id != task.audit_id, "an order is good for once"
+    assert room.audits.counters()["unreported"] == 1
+
+
+async def test_a_report_is_heard_once_and_from_its_auditor_alone(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    room.works(worker)
+    task = await room.gets(auditors[0])
+    with pytest.raises(NotAuthorized):
+        await room.tells(auditors[1], task, BAD)
+    with pytest.raises(NotAuthorized):
+        await room.audits.report(auditors[0], replace(GOOD, audit_id=bytes(16)))
+    await room.tells(auditors[0], task, GOOD)
+    with pytest.raises(NotAuthorized):
+        await room.tells(auditors[0], task, BAD)
+    assert room.audits.counters()["passed"] == 1
+    assert room.audits.counters()["open"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"found": "guilty"}, "guilty"), ({"tokens": -1}, "tokens"), ({"reference": b""}, "hash")],
+)
+async def test_a_report_out_of_its_rules_changes_nothing(
+    room: Room,
+    worker: PeerId,
+    auditors: list[PeerId],
+    change: dict[str, object],
+    named: str,
+    autojump_clock: MockClock,
+) -> None:
+    room.works(worker)
+    task = await room.gets(auditors[0])
+    with pytest.raises(BadRequest, match=named):
+        await room.tells(auditors[0], task, replace(GOOD, **change))  # type: ignore[arg-type]
+    await room.tells(auditors[0], task, GOOD)
+
+
+async def test_what_nobody_audits_within_an_hour_expires(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    room.works(worker, 3)
+    room.time.jump(OPEN_SECONDS + 1)
+    await room.audits.tick()
+    assert room.audits.counters() == {
+        "open": 0,
+        "drawn": 3,
+        "expired": 3,
+        "passed": 0,
+        "rejected": 0,
+        "slashed": 0,
+        "unavailable": 0,
+    }
+    assert not room.audits.suspects(worker)
+
+
+async def test_two_proofs_where_one_may_be_make_a_suspect(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    room.audits.conflicted([room.hop([worker]).claim])
+    assert room.audits.suspects(worker)
+
+
+async def test_standings_outlive_a_restart_and_open_audits_do_not(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    room.works(worker, 5)
+    await room.asks(auditors[1])
+    await room.judged(auditors[0], BAD)
+    await room.judged(auditors[1], BAD)
+    before = room.audits.standings.of(worker)
+    again = await room.reopened()
+    assert again.audits.standings.of(worker) == before
+    assert again.audits.suspects(worker)
+    assert again.audits.counters()["open"] == 0
+
+
+async def test_what_time_asks_for_is_done_while_the_room_runs(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_audits, room.audits)
+        room.works(worker)
+        await trio.sleep(OPEN_SECONDS + 10)
+        assert room.audits.counters()["expired"] == 1
+        room.works(worker)
+        nursery.cancel_scope.cancel()
+    again = await room.reopened()
+    assert again.audits.standings.of(worker).hops == 2

@@ -1,0 +1,45 @@
+"""Which hops are audited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trio.testing import MockClock
+
+from tessella.core.audits import SUSPECT_HOPS
+from tessella.core.ids import PeerId
+from tests.musivum.audits.room import (
+    BAD,
+    Room,
+)
+
+
+async def test_all_hops_of_a_suspect_are_drawn_until_it_has_served_enough(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    room.audits.standings.put(replace(room.audits.standings.of(worker), hops=400))
+    room.works(worker, 100)
+    before = room.audits.counters()["drawn"]
+    assert before < 20
+    await room.judged(auditors[0], BAD)
+    room.works(worker, SUSPECT_HOPS)
+    assert room.audits.counters()["drawn"] == before + SUSPECT_HOPS
+    assert not room.audits.suspects(worker)
+
+
+async def test_a_proof_that_is_held_back_until_the_rows_are_gone_counts_as_hidden(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    late = room.books.clocks.wall() - 3 * 3600
+    room.audits.settled([room.hop([worker], issued_at=late)])
+    assert room.audits.counters()["late"] == 1
+    assert room.audits.counters()["open"] == 0
+    assert room.audits.standings.of(worker).shown == (False,)
+
+
+async def test_who_does_not_say_how_it_computes_is_not_audited(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    room.audits.settled([room.hop([worker], numeric="")])
+    assert room.audits.counters()["undeclared"] == 1
+    assert room.audits.counters()["open"] == 0
