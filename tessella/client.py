@@ -9,15 +9,18 @@ async with open_host(Identity(os.urandom(32)), listen=[]) as host:
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from p2p.dht import DhtMode, DhtSettings, open_dht
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import (
     BadFrame,
@@ -27,25 +30,34 @@ from tessella.core.errors import (
     PeerUnreachable,
     RemoteFailure,
 )
+from tessella.core.identity import PURPOSE_TRACKER, Identity
 from tessella.core.ids import ModelId
 from tessella.core.messages import (
     COMPLETE,
+    LEDGER,
     STATUS,
     TRACKER,
+    AskGrant,
     AskPeers,
     AskStatus,
     Begun,
+    Call,
     Complete,
     Delta,
     Done,
     Fail,
+    Granted,
     Message,
     Peers,
     Progress,
+    Signed,
     Status,
+    Ticket,
+    seal,
 )
 from tessella.core.peers import PeerRow, decode_rows
 from tessella.core.records import to_row
+from tessella.core.tickets import check_presenter, open_ticket
 
 CONNECT_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 10.0
@@ -58,6 +70,18 @@ WORD_TIMEOUT = 30.0
 Event = Begun | Progress | Delta | Done
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A ticket for one request of ours, and where its entry is."""
+
+    ticket: Ticket
+    payload: bytes
+    signature: bytes
+    entry: PeerAddress
+    api_url: str
+    """Where the entry answers over HTTP; empty if it does not."""
+
+
 async def ask_peers(host: Host, musivum: PeerAddress, model: str = "") -> list[PeerRow]:
     """The nodes of a model, or of all, as a musivum lists them. Raises PeerGone, RemoteFailure."""
     async with _stream(host, musivum, TRACKER) as stream:
@@ -66,6 +90,36 @@ async def ask_peers(host: Host, musivum: PeerAddress, model: str = "") -> list[P
     if not isinstance(answer, Peers):
         raise OutOfTurn(f"{type(answer).__name__} in place of a list of peers")
     return decode_rows(answer.rows)
+
+
+async def ask_grant(
+    host: Host,
+    identity: Identity,
+    musivum: PeerAddress,
+    asked: AskGrant,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Grant:
+    """A ticket of a musivum for a request that `identity` is about to make, which is the host's.
+
+    `clock` gives seconds since 1970. Raises PeerGone, RemoteFailure with musivum's refusal, and
+    RemoteError for a ticket that is none, or not ours.
+    """
+    async with _stream(host, musivum, LEDGER) as stream:
+        await stream.send(_signed(asked, identity, clock()))
+        answer = _not_fail(await stream.receive(ANSWER_TIMEOUT))
+    if not isinstance(answer, Granted):
+        raise OutOfTurn(f"{type(answer).__name__} in place of a ticket")
+    ticket = open_ticket(answer.ticket, answer.signature, (musivum.peer_id,))
+    check_presenter(ticket, identity.peer_id)
+    entry = PeerAddress(ticket.chain[0].peer_id, answer.addrs)
+    return Grant(ticket, answer.ticket, answer.signature, entry, answer.api_url)
+
+
+def _signed(message: Message, identity: Identity, now: float) -> Signed:
+    call = Call(identity.peer_id, now, secrets.token_bytes(NONCE_BYTES), seal(message))
+    payload = seal(call)
+    return Signed(payload, identity.sign(PURPOSE_TRACKER, payload))
 
 
 async def ask_swarm(
@@ -105,16 +159,17 @@ async def ask_status(host: Host, peer: PeerAddress) -> dict[str, Any]:
 
 
 async def complete(
-    host: Host, peer: PeerAddress, request: CompletionRequest
+    host: Host, peer: PeerAddress, request: CompletionRequest, grant: Grant | None = None
 ) -> AsyncIterator[Event]:
     """Begun, a Delta a token, Done, and Progress in between. Closing the iterator cancels.
 
-    Raises RemoteFailure with the node's code, PeerGone if it went away.
+    A `grant` is for this request, of the key of the host, and `peer` is its entry. Raises
+    RemoteFailure with the node's code, PeerGone if it went away.
     """
     async with _stream(host, peer, COMPLETE) as stream:
         # Where we were refused already, the reason is there to be read.
         with suppress(PeerClosed, PeerReset):
-            await stream.send(Complete(request.encode()))
+            await stream.send(_brought(request, grant))
         while True:
             event = _not_fail(await stream.receive(WORD_TIMEOUT))
             if not isinstance(event, Event):
@@ -122,6 +177,12 @@ async def complete(
             yield event
             if isinstance(event, Done):
                 return
+
+
+def _brought(request: CompletionRequest, grant: Grant | None) -> Complete:
+    if grant is None:
+        return Complete(request.encode())
+    return Complete(request.encode(), grant.payload, grant.signature)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tessella.cli.render import Document
 from tessella.client import Event
 from tessella.core.messages import Begun, Delta, Done, Stage
+from tessella.core.tiers import Tier
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class Answer:
     """Of the prompt: what was held already, and not computed."""
     completion_tokens: int = 0
     chain: tuple[Stage, ...] = ()
+    tier: Tier | None = None
+    """How soon it was due; None where nobody was paid for it."""
     pieces: list[str] = field(default_factory=list)
     finish_reason: str = ""
     queue_seconds: float = 0.0
@@ -46,6 +49,7 @@ class Answer:
         match event:
             case Begun():
                 self.model, self.chain = event.model, event.chain
+                self.tier = Tier(event.tier) if event.tier in set(Tier) else None
                 self.prompt_tokens = event.prompt_tokens
                 self.cached_tokens = event.cached_tokens
             case Delta():
@@ -73,6 +77,8 @@ class Answer:
             "tok_s": round(self.tok_s, 3),
             "ttft_ms": round(self.first_token_seconds * 1000, 3),
             "timing_ms": {name: round(value, 3) for name, value in self.timing_ms().items()},
+            "tier": self.tier,
+            "paid": self.tier is not None,
             "chain": [
                 {
                     "peer_id": stage.peer_id,
@@ -105,7 +111,14 @@ class Answer:
     def timing(self) -> str:
         """A line of times."""
         times = ", ".join(f"{name} {value:.1f} ms" for name, value in self.timing_ms().items())
-        return f"{times}; {self.tok_s:.1f} tok/s"
+        return f"{times}; {self.tok_s:.1f} tok/s; {self.standing}"
+
+    @property
+    def standing(self) -> str:
+        """The tier in words, or why there is none."""
+        if self.tier is None:
+            return "unpaid (no musivum answered)"
+        return f"tier {self.tier.title()}"
 
 
 async def fill_answer(

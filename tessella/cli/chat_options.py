@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tessella.cli.client_config import ClientConfig, read_config
+from tessella.cli.client_config import ClientConfig, client_key, read_config
 from tessella.cli.discovery import Way, way_of
 from tessella.cli.options import DEFAULTS, sampling_of, split_addrs
 from tessella.core.sampling import Sampling
@@ -81,14 +81,20 @@ def asked_globally(ctx: typer.Context) -> Asked:
 
 
 def configured(ctx: typer.Context, asked: Asked) -> tuple[Way, ClientConfig]:
-    """How to find a node, and the configuration. Raises BadAddress, BadConfig.
+    """How to find a node, in whose name, and the configuration.
+
+    Raises BadAddress, BadConfig, and BadKey for the client's key if it cannot be used.
 
     A flag of the subcommand goes before one that stands in front of it, and both before the
     configuration.
     """
     together = asked_globally(ctx).behind(asked)
     config = read_config(together.config)
-    return chosen_way(together, config), config
+    way = chosen_way(together, config)
+    # A node that is named is asked in nobody's name: a ticket would lead to another.
+    if way.names_one or not (way.musivum or way.musivum_url):
+        return way, config
+    return replace(way, key=client_key(together.config)), config
 
 
 def chosen_way(asked: Asked, config: ClientConfig) -> Way:

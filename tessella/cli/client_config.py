@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessella.cli.discovery import Way, api_base
-from tessella.core.addresses import PeerAddress, parse_peer
+from tessella.cli.discovery import Way, api_base, by_musivum, parse_musivum
+from tessella.core.addresses import PeerAddress
+from tessella.core.identity import Identity
 from tessella.core.sampling import Sampling
+from tessella.keys import load_key
 from tessella.settings.fold import fold
 from tessella.settings.keys import Keys, keys_of
 from tessella.settings.kinds import Kind, read_number, read_text, read_whole
@@ -36,8 +38,8 @@ class ClientConfig:
     """The HTTP API of a node to ask."""
     peers: tuple[PeerAddress, ...] = ()
     """Peers of the swarm, to find the others through."""
-    musivum: PeerAddress | None = None
-    """The mesh's musivum, which lists its nodes."""
+    musivum: PeerAddress | str | None = None
+    """The mesh's musivum, which lists its nodes and gives tickets."""
     model: str | None = None
     """The model to ask for where a mesh serves several."""
     max_tokens: int = Sampling().max_tokens
@@ -47,12 +49,8 @@ class ClientConfig:
 
     def way(self) -> Way:
         """How to find a node; it may be empty."""
-        return Way(
-            api_url=self.api_url or "",
-            bootstrap=self.peers,
-            musivum=self.musivum,
-            model=self.model or "",
-        )
+        way = Way(api_url=self.api_url or "", bootstrap=self.peers, model=self.model or "")
+        return by_musivum(way, self.musivum)
 
 
 KEYS = Keys(
@@ -61,7 +59,10 @@ KEYS = Keys(
         "TESSELLA_CLIENT_",
         kinds={
             "api_url": Kind("a URL", lambda value: api_base(read_text(value))),
-            "musivum": Kind("a multiaddr with /p2p/ID", lambda value: parse_peer(read_text(value))),
+            "musivum": Kind(
+                "a multiaddr with /p2p/ID, or a URL",
+                lambda value: parse_musivum(read_text(value)),
+            ),
             "max_tokens": Kind(
                 "a whole number", lambda value: Sampling(max_tokens=read_whole(value)).max_tokens
             ),
@@ -93,6 +94,17 @@ def read_config(path: Path | None) -> ClientConfig:
     if path is None and not where.exists():
         return ClientConfig()
     return ClientConfig(**fold(KEYS, [file_source(KEYS, where, MAX_CONFIG_FILE)]).values)
+
+
+def client_key(path: Path | None) -> Identity | None:
+    """The key beside a configuration, that of the usual place for None; None where there is none.
+
+    Raises BadKey for one that cannot be used.
+    """
+    try:
+        return load_key((path or DEFAULT_CONFIG).expanduser().parent / KEY_NAME)
+    except FileNotFoundError:
+        return None
 
 
 def config_text(flags: Mapping[str, object]) -> str:

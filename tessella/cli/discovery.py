@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from p2p.peers import Host
@@ -40,7 +40,11 @@ class Way:
     peer: PeerAddress | None = None
     bootstrap: tuple[PeerAddress, ...] = ()
     musivum: PeerAddress | None = None
+    musivum_url: str = ""
+    """Where one says who and where it is, if it is not known yet; see `settled`."""
     model: str = ""
+    key: Identity | None = None
+    """In whose name is asked; None for nobody's. It leads nowhere."""
 
     @property
     def is_empty(self) -> bool:
@@ -50,7 +54,8 @@ class Way:
     @property
     def meets_peers(self) -> bool:
         """Whether it goes over libp2p."""
-        return not self.api_url and bool(self.peer or self.bootstrap or self.musivum)
+        met = self.peer or self.bootstrap or self.musivum or self.musivum_url
+        return not self.api_url and bool(met)
 
     @property
     def names_one(self) -> bool:
@@ -69,13 +74,48 @@ def way_of(
 
     Raises BadAddress.
     """
-    return Way(
+    way = Way(
         api_url=api_base(api_url) if api_url else "",
         peer=parse_peer(peer) if peer else None,
         bootstrap=tuple(map(parse_peer, bootstrap)),
-        musivum=parse_peer(musivum) if musivum else None,
         model=model,
     )
+    return by_musivum(way, parse_musivum(musivum)) if musivum else way
+
+
+def parse_musivum(text: str) -> PeerAddress | str:
+    """A musivum's multiaddr, or its URL. Raises BadAddress."""
+    is_url = text.strip().startswith(("http://", "https://"))
+    return api_base(text) if is_url else parse_peer(text)
+
+
+def by_musivum(way: Way, musivum: PeerAddress | str | None) -> Way:
+    """The way by a musivum of which the address is known, or the URL; None is no musivum."""
+    if isinstance(musivum, str):
+        return replace(way, musivum_url=musivum)
+    return replace(way, musivum=musivum)
+
+
+async def settled(way: Way) -> Way:
+    """The way with the address of its musivum, asked at its URL where only that is known.
+
+    Raises PeerGone where nobody answers there and there is no swarm, BadFrame for whoever is no
+    musivum, BadAddress.
+    """
+    if not way.musivum_url or way.names_one:
+        return way
+    # Not every way leads over HTTP, which takes long to import.
+    from tessella.web.client import open_client
+    from tessella.worker.musivum_http import find_musivum
+
+    found = None
+    try:
+        async with open_client() as client:
+            found = await find_musivum(client, way.musivum_url)
+    except PeerGone:
+        if not way.bootstrap:
+            raise
+    return replace(way, musivum=found, musivum_url="")
 
 
 def api_base(text: str) -> str:
@@ -94,13 +134,14 @@ def api_base(text: str) -> str:
 
 
 @asynccontextmanager
-async def client_host() -> AsyncIterator[Host]:
-    """A host that asks and listens nowhere, under an identity of its own for the occasion."""
+async def client_host(identity: Identity | None = None) -> AsyncIterator[Host]:
+    """A host that asks and listens nowhere, under an identity of its own for the occasion unless
+    one is given."""
     # libp2p takes a second to import, and neither --help nor a wrong flag needs it.
     from p2p.configuration import CLIENT_LIMITS
     from p2p.host import open_host
 
-    identity = Identity(os.urandom(SEED_BYTES))
+    identity = identity or Identity(os.urandom(SEED_BYTES))
     async with open_host(identity, listen=[], limits=CLIENT_LIMITS) as host:
         yield host
 
@@ -112,6 +153,7 @@ async def list_rows(host: Host, way: Way) -> list[PeerRow]:
     BadConfig for a way that leads to neither.
     """
     rows: list[PeerRow] = []
+    way = await settled(way)
     if way.bootstrap:
         try:
             rows = await ask_swarm(host, way.bootstrap, way.model)

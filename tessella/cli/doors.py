@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from p2p.peers import Host
 from tessella.cli.discovery import LOCAL_API, NO_WAY, Way, choose_model, list_rows
 from tessella.cli.nearness import MAX_PROBED, connect_times
-from tessella.client import Event, ask_status, complete
+from tessella.client import Event, Grant, ask_status, complete
 from tessella.core.addresses import PeerAddress
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import BadConfig, BadFrame, RemoteFailure, TessellaError
@@ -34,10 +34,12 @@ class PeerDoor:
     model: ModelId
     host: Host
     address: PeerAddress
+    grant: Grant | None = None
+    """A ticket for one request, which begins there."""
 
     def complete(self, request: CompletionRequest) -> AsyncIterator[Event]:
         """The events of an answer; see `tessella.client.complete`."""
-        return complete(self.host, self.address, request)
+        return complete(self.host, self.address, request, self.grant)
 
 
 @dataclass(frozen=True, slots=True)

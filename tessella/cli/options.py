@@ -36,7 +36,7 @@ MusivumOption = Annotated[
         metavar="MULTIADDR",
         envvar=MUSIVUM_VARIABLE,
         callback=_first_of,
-        help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID.",
+        help="The mesh's musivum: /ip4/HOST/tcp/PORT/p2p/ID, or its URL.",
     ),
 ]
 BootstrapOption = Annotated[

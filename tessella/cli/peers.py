@@ -30,7 +30,7 @@ def peers(
     way, _ = configured(ctx, Asked(musivum=musivum, bootstrap=bootstrap or ()))
     # The configured model is one to ask; the list is of all, unless a flag says otherwise.
     way = replace(way, model=model or asked_globally(ctx).model or "")
-    if not (way.bootstrap or way.musivum):
+    if not (way.bootstrap or way.musivum or way.musivum_url):
         raise BadConfig(NO_LIST)
     rows: list[PeerRow] = []
 

@@ -1,7 +1,8 @@
 """A conversation in a file: what was said, its session's name, and where its KV lies.
 
     {"format": "tessella chat", "version": 1, "session": "32 hex digits", "model": "...",
-     "place": {"peer_id": "12D3KooW…", "addrs": ["/ip4/…"]} | {"api_url": "http://…"} | null,
+     "place": {"peer_id": "12D3KooW…", "addrs": ["/ip4/…"], "after": "32 hex digits, or none"}
+              | {"api_url": "http://…"} | null,
      "system": "...", "turns": [{"role": "user", "content": "..."}, ...]}
 
 Whoever has the file has the conversation and may go on with it: it is its owner's alone. A file
@@ -23,6 +24,7 @@ from tessella.core.addresses import PeerAddress, parse_peer
 from tessella.core.completions import MAX_MESSAGES, ChatMessage, CompletionRequest
 from tessella.core.errors import BadConfig, InputError
 from tessella.core.ids import ModelId
+from tessella.core.tickets import REQUEST_ID_BYTES
 
 FORMAT, VERSION = "tessella chat", 1
 MAX_SESSION_FILE = 16 * 1024 * 1024
@@ -113,7 +115,16 @@ def _place(model: ModelId, value: object) -> Place | None:
     if not found:
         return None
     address = PeerAddress(found[0].peer_id, tuple(addr for each in found for addr in each.addrs))
-    return Place(model=model, address=address)
+    return Place(model=model, address=address, after=_after(value.get("after", "")))
+
+
+def _after(value: object) -> bytes:
+    if not isinstance(value, str) or len(value) not in (0, 2 * REQUEST_ID_BYTES):
+        raise BadConfig("its ticket is none")
+    try:
+        return bytes.fromhex(value)
+    except ValueError:
+        raise BadConfig("its ticket is none") from None
 
 
 def _text(fields: Mapping[str, object], name: str) -> str:
@@ -136,4 +147,8 @@ def _place_document(place: Place | None) -> Mapping[str, object] | None:
         return None
     if place.address is None:
         return {"api_url": place.api_url}
-    return {"peer_id": place.address.peer_id, "addrs": list(place.address.addrs)}
+    return {
+        "peer_id": place.address.peer_id,
+        "addrs": list(place.address.addrs),
+        "after": place.after.hex(),
+    }

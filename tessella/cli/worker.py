@@ -13,6 +13,7 @@ import typer
 from tessella.catalogue import models_directory
 from tessella.cli import node_options as flags
 from tessella.cli.control import add_controls
+from tessella.cli.credits import show_credits
 from tessella.cli.keys import keys_app
 from tessella.cli.logs import configure_logging
 from tessella.cli.manifest import manifest
@@ -39,6 +40,7 @@ app.add_typer(keys_app, name="keys")
 app.command()(config)
 app.command()(plan)
 app.command()(manifest)
+app.command("credits")(show_credits)
 add_controls(app)
 
 

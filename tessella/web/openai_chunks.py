@@ -1,9 +1,10 @@
 """Chunks of OpenAI's completion routes as the events of an answer. Nothing here waits.
 
-Beside what OpenAI has, a node of ours says the chain in a header, and how long things took in the
-last comment line:
+Beside what OpenAI has, a node of ours says the chain and the tier in headers, and how long things
+took in the last comment line:
 
     Tessella-Chain: 12D3KooW…:0-10, 12D3KooW…:10-24
+    Tessella-Tier: standard
     : server-timing queue;dur=0.4, prefill;dur=120.3, decode;dur=801.0, hops;dur=33.1
 """
 
@@ -22,7 +23,7 @@ from tessella.core.messages.failure import MAX_FAIL_CHARS
 from tessella.core.text import one_line
 from tessella.web.event_parser import Comment, Data
 
-REQUEST_HEADER, CHAIN_HEADER = "x-request-id", "tessella-chain"
+REQUEST_HEADER, CHAIN_HEADER, TIER_HEADER = "x-request-id", "tessella-chain", "tessella-tier"
 TIMING = "server-timing "
 MAX_STAGES = 1024
 MAX_CODE_CHARS = 64
@@ -89,6 +90,7 @@ class ChunkReader:
         self._clock = clock
         self._request_id = one_line(headers.get(REQUEST_HEADER, ""))[:MAX_FAIL_CHARS]
         self._chain = parse_chain(headers.get(CHAIN_HEADER, ""))
+        self._tier = one_line(headers.get(TIER_HEADER, ""))[:MAX_CODE_CHARS]
         self._model = model
         self._reason = ""
         self._usage: Mapping[str, Any] = {}
@@ -98,7 +100,9 @@ class ChunkReader:
 
     def begun(self, prompt_tokens: int = 0, cached_tokens: int = 0) -> Begun:
         """How the answer begins, as far as it is known."""
-        return Begun(self._request_id, self._model, prompt_tokens, cached_tokens, self._chain)
+        return Begun(
+            self._request_id, self._model, prompt_tokens, cached_tokens, self._chain, self._tier
+        )
 
     def take(self, event: Data | Comment) -> list[Begun | Delta | Done]:
         """What the next event says.

@@ -18,10 +18,12 @@ from tessella.core.errors import (
 )
 from tessella.core.messages import COMPLETE, Begun, Cancel, Complete, Delta, Done, Fail, Progress
 from tessella.core.peers import choose_entry
+from tessella.core.tiers import Tier
 from tessella.worker.answering import REASONS, Say
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.serving import Serving
 from tessella.worker.state import Loaded
+from tessella.worker.tickets import Presented, SignedTicket
 from tessella.worker.trust import Neighbourhood
 
 # A client that connects and says nothing holds a stream no longer than this.
@@ -54,16 +56,21 @@ class Clients:
                     raise OutOfTurn(f"{type(goodbye).__name__} during an answer")
 
             nursery.start_soon(wait_for_goodbye)
-            await self.answer(CompletionRequest.decode(message.request), stream.send)
+            brought = Presented(message.ticket, message.ticket_signature, stream.peer_id)
+            await self.answer(CompletionRequest.decode(message.request), stream.send, brought)
             nursery.cancel_scope.cancel()
 
-    async def answer(self, request: CompletionRequest, say: Say) -> None:
+    async def answer(
+        self, request: CompletionRequest, say: Say, brought: Presented | None = None
+    ) -> None:
         """Say Begun, a Delta a token, Done, and Progress in between.
 
         Cancelling it frees the session on every stage. Raises what the entry raises, RemoteFailure
-        with its code where another node is the entry.
+        with its code where another node is the entry, and for a ticket that was `brought` what
+        `Tickets.admit` raises: such a request is answered here or nowhere.
         """
-        if not await self.serving.lend(partial(_answer_here, request, say)):
+        ticket = self.around.tickets.admit(brought) if brought is not None else None
+        if not await self.serving.lend(partial(_answer_here, request, say, ticket)):
             # Without the shard, which may go meanwhile.
             await self._relay(request, say)
 
@@ -92,11 +99,12 @@ class Clients:
 
 
 def _check(answer: Begun | Delta | Done | Fail | Progress) -> None:
-    """Raises BadFrame for names that are none, an id that no vocabulary has, or another end."""
+    """Raises BadFrame for a name, tier, token id or end that is none."""
     match answer:
         case Begun():
             names = (answer.request_id, *(stage.peer_id for stage in answer.chain))
             fits = all(each.isascii() and each.isalnum() for each in names)
+            fits = fits and answer.tier in ("", *Tier)
         case Delta():
             ids = (answer.token_id, *(each.token_id for each in answer.top))
             fits = all(0 <= each < 2**32 for each in ids)
@@ -108,9 +116,11 @@ def _check(answer: Begun | Delta | Done | Fail | Progress) -> None:
         raise BadFrame(f"a {type(answer).__name__} that no entry says")
 
 
-async def _answer_here(request: CompletionRequest, say: Say, loaded: Loaded) -> bool:
-    """Answer, if this node can be the entry; whether it can."""
-    if not loaded.entry.served.shard.holds_embedding:
+async def _answer_here(
+    request: CompletionRequest, say: Say, ticket: SignedTicket | None, loaded: Loaded
+) -> bool:
+    """Answer, if this node can be the entry; whether it can. A ticket says whether it is."""
+    if ticket is None and not loaded.entry.served.shard.holds_embedding:
         return False
-    await loaded.entry.answer(request, say)
+    await loaded.entry.answer(request, say, ticket)
     return True

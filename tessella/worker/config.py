@@ -15,6 +15,7 @@ from tessella.core.shapes import DType
 
 PRUNING = ("off", "dry-run", "on")
 LOG_FORMATS = ("text", "json", "rich")
+CANARIES = ("off", "echo", "scale", "watermark")
 # 8 bodies of 64 MiB, each with its copy, are 1 GiB; more at once is one node's whole uplink.
 MAX_HOP_BODIES = 8
 # A musivum that starts in the same minute is waited for.
@@ -30,7 +31,7 @@ _LEAST_ONE = (
     "oom_streak",
 )
 _ABOVE_ZERO = ("hop_timeout", "oom_window_seconds", "wal_checkpoint_seconds")
-_AT_LEAST_ZERO = ("drain_seconds", "registration_grace_seconds")
+_AT_LEAST_ZERO = ("drain_seconds", "registration_grace_seconds", "audit_ring_mb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,16 @@ class WorkerConfig:
     """Use of the device by others from which `auto_pause` holds, in percent. 1 to 100."""
     pause_schedule: Schedule = ()
     """Hours of the week, local time, in which it takes no sessions."""
+    audits: bool = True
+    """Whether it looks at what others served, in the time that sessions leave it."""
+    audit_ring_mb: int = 256
+    """Memory for what it served itself, kept an hour for auditors, in MB. 0 keeps nothing, and
+    leaves them the sketches of its proofs. At least 0."""
+    canary_mode: str = "off"
+    """How it answers wrongly on purpose: `off`, `echo`, `scale`, or `watermark`, which needs
+    `proofs`."""
+    proofs: Path | None = None
+    """The book of what it served and is owed; None serves whoever has a ticket for nothing."""
     wal_checkpoint_seconds: float = WAL_CHECKPOINT
     """How often what it keeps on disk is folded into its database. Above 0."""
     log_format: str = "text"
@@ -149,10 +160,18 @@ class WorkerConfig:
                 raise BadConfig(f"{name} must be at least 0, not {getattr(self, name)}")
 
     def _check_words(self) -> None:
-        for name, known in (("model_cache_prune", PRUNING), ("log_format", LOG_FORMATS)):
+        words_of = (
+            ("model_cache_prune", PRUNING),
+            ("log_format", LOG_FORMATS),
+            ("canary_mode", CANARIES),
+        )
+        for name, known in words_of:
             if getattr(self, name) not in known:
                 words = ", ".join(known)
                 raise BadConfig(f"{name} must be one of {words}, not {getattr(self, name)!r}")
+        if self.canary_mode == "watermark" and self.proofs is None:
+            # It tells who is paid by the proofs that it makes.
+            raise BadConfig("canary_mode: watermark needs a book of proofs")
         for name in ("orchestrator_url", "public_api_url", "hub"):
             url = getattr(self, name)
             if url and not url.startswith(("http://", "https://")):

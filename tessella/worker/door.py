@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
+from starlette.requests import Request
 
 from p2p.peers import Handler
 from tessella.core.errors import ModelUnavailable
@@ -17,12 +19,13 @@ from tessella.web.limits import RateLimits
 from tessella.web.server import ServeLimits
 from tessella.web.targets import parse_url
 from tessella.worker.api.app import node_app
+from tessella.worker.api.brought import TicketDoor
 from tessella.worker.api.forward import add_forward
 from tessella.worker.api.operate import OwnerRoom, add_operate
 from tessella.worker.api.orders import PATH as ORDERS_PATH
 from tessella.worker.api.orders import OrderRoom, add_orders
 from tessella.worker.api.p2p_id import P2pIdRoom, add_p2p_id
-from tessella.worker.api.rooms import Rooms
+from tessella.worker.api.rooms import Answer, Rooms
 from tessella.worker.api.signed import CallNonces, SignedCalls
 from tessella.worker.api.tokens import TokenRoom, add_tokens
 from tessella.worker.complete import Clients
@@ -94,7 +97,7 @@ class Door:
         )
         # Each stream keeps a read waiting; browsers and clients come beside them.
         self.limits = ServeLimits(per_address=streams + ServeLimits().per_address)
-        told = _told(config, ground, rooms)
+        told = _told(config, ground, rooms, TicketDoor(calls))
         public = config.public_api_url
         pages = (parse_url(public).host,) if public else ()
         self.app = node_app(told, rate=RATE, clock=ground.clock, bodies=BODIES, pages=pages)
@@ -112,9 +115,12 @@ class Door:
                 nursery.start_soon(streams.run)
 
 
-def _told(config: WorkerConfig, ground: Ground, rooms: NodeRooms) -> Rooms:
+def _told(config: WorkerConfig, ground: Ground, rooms: NodeRooms, tickets: TicketDoor) -> Rooms:
     """What the routes of clients lead to."""
     state = rooms.state
+
+    async def with_ticket(request: Request) -> Answer:
+        return partial(rooms.clients.answer, brought=await tickets.read(request))
 
     def unavailable() -> ModelUnavailable:
         return state.unavailable(trio.current_time())
@@ -147,4 +153,5 @@ def _told(config: WorkerConfig, ground: Ground, rooms: NodeRooms) -> Rooms:
         unavailable=unavailable,
         limits=limits,
         counters=rooms.counters,
+        with_ticket=with_ticket,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from p2p.streams import FrameStream
 from tessella.core.errors import BadTensor, PeerGone, PeerReset
@@ -35,8 +36,14 @@ class Hops:
     async def run(self, opened: Open, stream: FrameStream) -> None:
         """One session to its end. Errors leave: the stage before is told their code."""
         terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
+        ticketed = self.around.tickets.check(opened)
+        bend = self.around.bend_of(opened, ticketed.ticket, stream.peer_id)
+        witness = self.around.billing.witness(opened, ticketed.ticket)
         upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
-        with self.sessions.open(terms.lease, terms.stage.layers, stream.peer_id) as stage:
+        with self.sessions.open(
+            terms.lease, terms.stage.layers, stream.peer_id, ticketed.tier, witness
+        ) as stage:
+            stage.bend = bend
             if terms.after is None:
                 await self._run_tail(terms, stage, upstream)
             else:
@@ -70,10 +77,12 @@ class Hops:
         finally:
             if not isinstance(farewell, End | Park):
                 await onward.cancel()
+        await self.around.billing.bill(stage)
 
     async def _run_tail(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
         way = WayBack(terms, self.around.directory, upstream)
-        tail = Tail(terms, self.tokenizer, self.eos_ids, self.around.counters, way.say)
+        bill = partial(self.around.billing.bill, stage)
+        tail = Tail(terms, self.tokenizer, self.eos_ids, self.around.counters, way.say, bill)
         farewell: Farewell | None = None
         try:
             async with open_conversation() as nursery:

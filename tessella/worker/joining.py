@@ -48,19 +48,28 @@ async def settled(config: WorkerConfig, client: httpx.AsyncClient) -> WorkerConf
     return replace(config, musivum=(found,))
 
 
+def find_tracker(config: WorkerConfig, ground: Ground, client: httpx.AsyncClient) -> Tracker | None:
+    """Calls to the musivum of a settled configuration, where it has one.
+
+    `client` is the caller's, to close afterwards.
+    """
+    if not config.musivum:
+        return None
+    http = _over_http(config, ground, client)
+    return Tracker(ground.host, ground.identity, config.musivum, ground.clock, http)
+
+
 @asynccontextmanager
 async def open_mesh(
-    config: WorkerConfig, ground: Ground, member: Member, client: httpx.AsyncClient
+    config: WorkerConfig, ground: Ground, member: Member, tracker: Tracker | None
 ) -> AsyncIterator[Mesh]:
     """The node's membership, until the context is left; `leave` says goodbye before that.
 
-    `config` is settled; `client` is the caller's, to close afterwards.
+    `config` is settled, and `tracker` is that of its musivum, which `leave` closes.
     """
     identity, host = ground.identity, ground.host
     musivum = None
-    if config.musivum:
-        http = _over_http(config, ground, client)
-        tracker = Tracker(host, identity, config.musivum, ground.clock, http)
+    if tracker is not None:
         musivum = Membership(tracker, member, config.registration_grace_seconds)
     if not config.kademlia and musivum is not None:
         yield musivum
@@ -113,4 +122,5 @@ def _row(member: Member, host: Host) -> PeerRow:
         queue_depth=news.said.queue_depth,
         step_ms=news.said.step_ms,
         api_url=register.api_url,
+        canary=register.canary,
     )

@@ -25,6 +25,8 @@ class Kept:
     chain: tuple[Stage, ...]
     ids: Sequence[int]
     """The token ids whose KV every stage of the chain held."""
+    request_id: bytes = b""
+    """Of the ticket that it was computed for; empty where there was none."""
 
     def shared(self, prompt: Sequence[int]) -> int:
         """How many positions a prompt can go on from: at least its last token is to be computed."""
@@ -48,6 +50,11 @@ class Conversations:
         self._kept[name] = kept
         while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
+
+    def request_id(self, name: str) -> bytes:
+        """The request id of what is kept; empty where nothing is, or it had no ticket."""
+        kept = self._kept.get(name)
+        return kept.request_id if kept is not None else b""
 
     def take(self, name: str) -> Kept | None:
         """What is kept, once: two requests that go on from one place would answer each other."""

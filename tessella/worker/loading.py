@@ -37,9 +37,13 @@ class Loader:
         around: Neighbourhood,
         desk: TokenDesk,
         api_url: str = "",
+        *,
+        forget: Callable[[], None] = lambda: None,
     ) -> None:
         """`desk` is where the tokens of every shard's sessions arrive; `api_url` is where this node
-        answers over HTTP, empty if it does not."""
+        answers over HTTP, empty if it does not. `forget` is called before each load: what was kept
+        of another range is of no use."""
+        self._forget = forget
         self._api_url = api_url
         self._model = model
         self._ground = ground
@@ -55,6 +59,7 @@ class Loader:
         garbage collector has to find. Raises what `load_shard` and the tokenizer raise.
         """
         model = self._model
+        self._forget()
         token = trio.lowlevel.current_trio_token()
 
         def work(job: Job) -> tuple[Shard, Tokenizer]:

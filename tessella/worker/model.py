@@ -13,8 +13,10 @@ from tessella.core.shapes import DType
 from tessella.engine.chat_template import MAX_TEMPLATE_CHARS
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.device import Device, pick_device, serving_dtype
+from tessella.engine.recompute import weights_of
 from tessella.engine.shard import Shard
 from tessella.engine.tokenizer import Tokenizer
+from tessella.worker.audits.canary import CanaryMode
 from tessella.worker.config import WorkerConfig
 from tessella.worker.terms import Served
 
@@ -55,6 +57,8 @@ class Model:
             kv=self.dtype.value,
             api_url=api_url,
             wanted=self.config.layers,
+            weights=weights_of(self.checkpoint, self.checkpoint.shape.whole),
+            canary=CanaryMode(self.config.canary_mode).is_listed,
         )
 
     def served(self, shard: Shard) -> Served:

@@ -7,7 +7,7 @@ has to prove it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 from urllib.parse import urlencode
@@ -30,11 +30,19 @@ from tessella.core.messages import (
     ReportFailure,
 )
 from tessella.core.peers import MAX_ROWS, PeerRow
+from tessella.core.proofs import SignedProof
+from tessella.core.settlement import Outcome, decode_outcomes
 from tessella.core.shape_json import decode_shape
 from tessella.core.tensors import MIB
 from tessella.web.client import CallLimits, get_json
-from tessella.web.signed_posts import Caller, post_signed
+from tessella.web.signed_posts import Caller, get_signed, post_signed
 from tessella.web.targets import resolve_target
+from tessella.worker.musivum_ledger import (
+    SETTLE_PATH,
+    answered_over_http,
+    asked_over_http,
+    proofs_body,
+)
 
 MAX_MULTIADDRS = 16
 PEERS_LIMITS = CallLimits(answer=16 * MIB)
@@ -98,6 +106,25 @@ class HttpMusivum:
         except (KeyError, TypeError, ValueError, BadAddress) as exc:
             raise BadFrame(f"a row of /peers is not one: {exc!r}") from exc
 
+    async def ledger(self, message: Message) -> Message:
+        """Say a message about work and its pay. Raises as `call`, OutOfTurn for one of no route."""
+        asked = asked_over_http(message)
+        if asked.body is not None:
+            return answered_over_http(message, await self._post(asked.path, asked.body))
+        query = f"?{urlencode(asked.query)}" if asked.query else ""
+        target = await resolve_target(self._base + asked.path + query, True, public_https=True)
+        caller = Caller(self.identity, self.peer_id, self.clock())
+        path = target.url.path.partition("?")[0]
+        answer = await get_signed(self.client, target, path, asked.query, caller)
+        return answered_over_http(message, answer)
+
+    async def settle(self, proofs: Sequence[SignedProof]) -> list[Outcome]:
+        """What became of each proof. Raises as `call`."""
+        answer = await self._post(SETTLE_PATH, proofs_body(proofs))
+        if not isinstance(answer, dict):
+            raise BadFrame(f"musivum's answer to {SETTLE_PATH} is no object")
+        return decode_outcomes(json.dumps(answer.get("outcomes")).encode())
+
     def _read(self, answer: Any) -> Assigned | Accepted:  # noqa: ANN401 - a stranger's JSON
         """What musivum said: another range to hold, or nothing."""
         self.heartbeat = float(answer.get("heartbeat_seconds", self.heartbeat))
@@ -155,6 +182,8 @@ def _registration(said: Register, identity: Identity) -> Json:
         "total_layers": decode_shape(said.shape).layers,
         "contract": said.contract,
         "shape": shape,
+        "weights": said.weights,
+        "canary": said.canary,
     }
     return body if said.wanted is None else {**body, "layers": _span(said.wanted)}
 

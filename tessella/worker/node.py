@@ -15,6 +15,7 @@ from p2p.streams import FrameStream
 from tessella.core.errors import LocalError, TessellaError
 from tessella.core.health import OomRule
 from tessella.core.ids import PeerId
+from tessella.core.layers import LayerRange
 from tessella.core.messages import ASSIGN, COMPLETE, HOP, STATUS, TOKENS, Announce
 from tessella.core.peers import NodeStatus
 from tessella.core.plan import MB
@@ -27,16 +28,18 @@ from tessella.web.listening import bound_url
 from tessella.web.server import bound, serve_bound
 from tessella.worker.api_url import api_url_of
 from tessella.worker.assignment import Assignment
+from tessella.worker.audits.room import Audits
 from tessella.worker.complete import Clients
 from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.directory import PATIENCE_SECONDS, SWARM_PATIENCE_SECONDS, Directory
 from tessella.worker.door import Door, NodeRooms
+from tessella.worker.grants import Grants
 from tessella.worker.ground import Ground
 from tessella.worker.hop_streams import HopStreams
 from tessella.worker.http_hops.bodies import HopBodies, that_fit
 from tessella.worker.http_hops.dialling import Rules, open_http_hops
-from tessella.worker.joining import open_mesh, settled
+from tessella.worker.joining import find_tracker, open_mesh, settled
 from tessella.worker.loading import Loader
 from tessella.worker.memory import Memory
 from tessella.worker.mesh import Member, News
@@ -44,10 +47,12 @@ from tessella.worker.model import Model
 from tessella.worker.nurseries import open_conversation
 from tessella.worker.orders import ORDER_STREAMS, ORDER_STREAMS_PER_PEER, Orders
 from tessella.worker.pausing import Pausing
+from tessella.worker.proofs.opening import Proofs, open_proofs
 from tessella.worker.serving import Serving
 from tessella.worker.shards import Shards, Tell
 from tessella.worker.state import NodeState
 from tessella.worker.status import Facts, answer_status, node_status
+from tessella.worker.tickets import Tickets
 from tessella.worker.tokens import TokenDesk
 from tessella.worker.trust import Neighbourhood
 from tessella.worker.watches import watches_of
@@ -88,7 +93,9 @@ class _Node:
         memory = Memory.of(_oom_rule(config), ground.compute, self.model.device)
         self.state = NodeState(trio.current_time(), layers=config.layers, memory=memory)
         self.serving, self.desk = Serving(self.state), TokenDesk(ground.identity)
+        self.tickets = Tickets((each.peer_id for each in config.musivum), ground.clock)
         self.assignment = Assignment(checkpoint.shape.layers, config.layers)
+        self.audits = Audits(self.model, ground, self._served_layers)
         self.bodies = HopBodies(that_fit(config.max_hop_bodies, _ram_beside_layers(self.model)))
         urls = [bound_url(listener) for listener in listeners]
         self.api_url = api_url_of(config.public_api_url, urls, ground.host.address.addrs)
@@ -100,26 +107,23 @@ class _Node:
             failed=self.counters.mesh_failed,
         )
 
+    def _served_layers(self) -> LayerRange | None:
+        return self.state.layers if self.state.takes_sessions else None
+
     async def run(self, stop: trio.Event, tell: Tell) -> None:
         """Be a node until `stop` is set."""
         config, ground, state, counters = self.config, self.ground, self.state, self.counters
-        # A hop is given up by who waits for it: a tunnel that comes back sooner is not noticed.
-        patience = 0.8 * config.hop_timeout
-        rules = Rules(
-            config.allow_private,
-            ground.clock,
-            patience=patience,
-            callback_hosts=config.callback_allowed_hosts,
-        )
 
         def blame(peer: PeerId, error: TessellaError) -> None:
             logger.warning("%s failed a session: %s: %s", peer, error.code, error)
             counters.failed(peer)
             mesh.report(peer, error)
 
+        tracker = find_tracker(config, ground, self.client)
         async with (
-            open_http_hops(ground.identity, rules) as http_hops,
-            open_mesh(config, ground, self.member, self.client) as mesh,
+            open_proofs(config, ground, tracker, self.audits.ring) as proofs,
+            open_http_hops(ground.identity, _rules(config, ground)) as http_hops,
+            open_mesh(config, ground, self.member, tracker) as mesh,
             open_conversation() as nursery,
         ):
             pool = StreamPool(ground.host)
@@ -127,8 +131,24 @@ class _Node:
             directory = Directory(
                 ground.host, pool, config.model, mesh.rows, patience, http=http_hops
             )
-            around = Neighbourhood(directory, counters, config.hop_timeout, blame)
-            loader = Loader(self.model, ground, around, self.desk, self.api_url)
+            around = Neighbourhood(
+                directory,
+                counters,
+                config.hop_timeout,
+                blame,
+                tickets=self.tickets,
+                grants=Grants(self.tickets, tracker.ledger_call if tracker else None),
+                billing=proofs.billing,
+                bend_of=self.audits.canary.bend,
+            )
+            loader = Loader(
+                self.model,
+                ground,
+                around,
+                self.desk,
+                self.api_url,
+                forget=self.audits.ring.clear,
+            )
             shards = Shards(
                 loader,
                 self.assignment,
@@ -138,7 +158,7 @@ class _Node:
                 tell=tell,
             )
             pausing = Pausing(self.assignment, state, stop)
-            rooms = self._rooms(around, pausing, lambda: mesh.way)
+            rooms = self._rooms(around, pausing, lambda: mesh.way, proofs)
             nursery.start_soon(pool.run)
             nursery.start_soon(shards.expire)
             nursery.start_soon(
@@ -153,10 +173,13 @@ class _Node:
             try:
                 state.layers = self.assignment.begin(await mesh.join())
                 self._serve_orders(rooms.orders)
+                nursery.start_soon(proofs.run)
+                nursery.start_soon(self.audits.run, tracker.ledger_call if tracker else None)
                 nursery.start_soon(mesh.run)
                 nursery.start_soon(shards.run)
                 await stop.wait()
                 await shards.finish()
+                await proofs.flush()
             finally:
                 # A node that ends by an error is not listed as one that serves either. And nothing
                 # that it does may be said after the goodbye: it would be listed again.
@@ -164,7 +187,9 @@ class _Node:
                 state.status, state.moving_to = NodeStatus.DRAINING, None
                 await mesh.leave()
 
-    def _rooms(self, around: Neighbourhood, pausing: Pausing, way: Callable[[], str]) -> NodeRooms:
+    def _rooms(
+        self, around: Neighbourhood, pausing: Pausing, way: Callable[[], str], proofs: Proofs
+    ) -> NodeRooms:
         facts = Facts(
             ourselves=self.ground.host.address.peer_id,
             config=self.config,
@@ -173,6 +198,7 @@ class _Node:
             bodies=self.bodies,
             api_url=self.api_url,
             way=way,
+            proofs=proofs.totals,
         )
         musivums = [musivum.peer_id for musivum in self.config.musivum]
         return NodeRooms(
@@ -206,9 +232,20 @@ class _Node:
 
     def _serve_orders(self, orders: Orders) -> None:
         if orders.musivums:
+            self.audits.serve(self.ground.host)
             self.ground.host.serve(
                 ASSIGN, orders.serve, streams=ORDER_STREAMS, per_peer=ORDER_STREAMS_PER_PEER
             )
+
+
+def _rules(config: WorkerConfig, ground: Ground) -> Rules:
+    return Rules(
+        config.allow_private,
+        ground.clock,
+        # A hop is given up by who waits for it: a tunnel that comes back sooner is not noticed.
+        patience=0.8 * config.hop_timeout,
+        callback_hosts=config.callback_allowed_hosts,
+    )
 
 
 def _oom_rule(config: WorkerConfig) -> OomRule:

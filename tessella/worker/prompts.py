@@ -9,12 +9,14 @@ import trio
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import BadRequest, Busy, ContextTooLong, UnsupportedField
 from tessella.core.sampling import Sampling
+from tessella.core.tiers import Tier
 from tessella.core.tool_choice import check_tools, forced_call
 from tessella.engine.fill import encode_fill, fill_stop_ids
 from tessella.engine.sampler import check_bias
 from tessella.engine.tokenizer import Tokenizer
 from tessella.worker.limits import InputLimits
 from tessella.worker.tail import compile_grammar
+from tessella.worker.turns import Turns
 
 # A tokenizer reads about a million characters a second: below this the loop waits 20 ms at most,
 # above it a thread is worth its while.
@@ -24,8 +26,11 @@ INLINE_CHARS = 16 * 1024
 MAX_READING = 2
 # Seconds to wait for that, and for it.
 READ_TIMEOUT = 30.0
+# Long prompts that wait to be read, each with its text in memory: about what can be read before
+# the last of them has waited for READ_TIMEOUT.
+MAX_UNREAD = 64
 
-_reading = trio.CapacityLimiter(MAX_READING)
+_reading = Turns(MAX_READING, MAX_UNREAD, "long prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,11 @@ class Asked:
     prompt: list[int]
     sampling: Sampling
     """`max_tokens` is what the context has room for, at most."""
+
+    @property
+    def positions(self) -> int:
+        """Positions of KV that it may come to: prompt and answer together."""
+        return len(self.prompt) + self.sampling.max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +56,29 @@ class Prompts:
     """Rows of the model's head: ids are below this."""
     limits: InputLimits
 
-    async def read(self, request: CompletionRequest) -> Asked:
-        """The ids and the sampling of a request.
+    async def read(self, request: CompletionRequest, tier: Tier = Tier.LEECH) -> Asked:
+        """The ids and the sampling of a request; its tier decides when a long one is read.
 
         Raises BadRequest for what the model cannot take, UnsupportedField for what it does not
         have, ContextTooLong and InputTooLong for a prompt that is too long, and Busy where too many
-        long ones are read already.
+        long ones wait to be read, or one waited for too long.
         """
         if _chars(request) <= INLINE_CHARS:
             asked = self._read(request)
         else:
-            asked = await self._read_aside(request)
+            asked = await self._read_aside(request, tier)
         if asked.sampling.grammar:
             # The tail compiles it again; what cannot be is refused before a prompt is computed.
             await compile_grammar(self.tokenizer, asked.sampling.grammar)
         return asked
 
-    async def _read_aside(self, request: CompletionRequest) -> Asked:
+    async def _read_aside(self, request: CompletionRequest, tier: Tier) -> Asked:
         with trio.move_on_after(READ_TIMEOUT):
             return await trio.to_thread.run_sync(
                 self._read,
                 request,
                 abandon_on_cancel=True,  # type: ignore[call-arg, unused-ignore]
-                limiter=_reading,
+                limiter=_reading.of(tier),  # type: ignore[arg-type]  # trio takes what is like one
             )
         raise Busy("too many long prompts are being read")
 

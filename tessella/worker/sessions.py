@@ -17,8 +17,10 @@ from tessella.core.ids import PeerId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Open, Park
 from tessella.core.session import MAX_PARK_SECONDS, Event, Expired, Lease, State
+from tessella.core.tiers import Tier
 from tessella.engine.shard import Shard
 from tessella.worker.counters import Counters
+from tessella.worker.proofs.witness import Witness
 from tessella.worker.stage import Compute, Stage
 
 Key = tuple[SessionId, int]
@@ -61,20 +63,39 @@ class Sessions:
         """Sessions that others wait behind: what is parked makes room for whoever comes."""
         return len(self._held) - len(self._parked())
 
+    @property
+    def tiers(self) -> dict[Tier, int]:
+        """The sessions at work, by their tier."""
+        at_work = [one for one in self._held.values() if one.lease.state is not State.PARKED]
+        return {tier: sum(one.tier is tier for one in at_work) for tier in Tier}
+
     def leases(self) -> list[Lease]:
         """What each session holds."""
         return [stage.lease for stage in self._held.values()]
 
     @contextmanager
-    def open(self, lease: Lease, layers: LayerRange, owner: PeerId) -> Iterator[Stage]:
+    def open(
+        self,
+        lease: Lease,
+        layers: LayerRange,
+        owner: PeerId,
+        tier: Tier = Tier.LEECH,
+        witness: Witness | None = None,
+    ) -> Iterator[Stage]:
         """A stage for a session; its KV is freed on the way out, unless it was parked.
 
         It goes on with what `owner`, who opens it, parked in the epoch before, if that is still
-        here. Raises OutOfTurn if that session is here already, TooManySessions if there is no room.
+        here, in the tier of this time; with a `witness` only if one saw that too. Raises OutOfTurn
+        if that session is here already, TooManySessions if there is no room.
         """
         if lease.key in self._held:
             raise OutOfTurn("a session that is open here already")
-        stage = self._go_on(lease, layers, owner) or self._begin(lease, layers)
+        parked = self._parked_before(lease, layers, owner)
+        if parked is not None and (witness is None or parked.witness is not None):
+            stage = self._go_on(parked, lease, tier, witness)
+        else:
+            stage = self._begin(lease, layers, tier)
+        stage.witness = witness
         self._held[lease.key], self._owners[lease.key] = stage, owner
         self._counters.sessions_opened += 1
         try:
@@ -85,15 +106,16 @@ class Sessions:
             if here and stage.lease.state is not State.PARKED:
                 self._free(lease.key)
 
-    def _begin(self, lease: Lease, layers: LayerRange) -> Stage:
+    def _begin(self, lease: Lease, layers: LayerRange, tier: Tier) -> Stage:
         self._make_room(self.shard.kv_bytes(lease.capacity, layers))
-        return Stage(lease, layers, self.shard, self._compute, self._counters)
+        return Stage(lease, layers, self.shard, self._compute, self._counters, tier=tier)
 
-    def _go_on(self, lease: Lease, layers: LayerRange, owner: PeerId) -> Stage | None:
-        key = (lease.session_id, lease.epoch - 1)
-        parked = self.parked(key, owner)
-        if parked is None or parked.layers != layers:
-            return None
+    def _parked_before(self, lease: Lease, layers: LayerRange, owner: PeerId) -> Stage | None:
+        parked = self.parked((lease.session_id, lease.epoch - 1), owner)
+        return parked if parked is not None and parked.layers == layers else None
+
+    def _go_on(self, parked: Stage, lease: Lease, tier: Tier, witness: Witness | None) -> Stage:
+        key, layers = parked.lease.key, parked.layers
         # Its bytes are counted once: with the room that the session asks for now.
         del self._held[key]
         try:
@@ -105,7 +127,11 @@ class Sessions:
         del self._owners[key]
         gone_on, parked.lease = lease.go_on(parked.lease), parked.lease.close(Open)
         cache = parked.give_up_cache()
-        return Stage(gone_on, layers, self.shard, self._compute, self._counters, cache)
+        if witness is not None and parked.witness is not None:
+            witness.go_on_from(parked.witness)
+        elif parked.witness is not None:
+            parked.witness.end()
+        return Stage(gone_on, layers, self.shard, self._compute, self._counters, cache, tier=tier)
 
     def parked(self, key: Key, owner: PeerId) -> Stage | None:
         """What `owner` parked under this key, if it is still here."""

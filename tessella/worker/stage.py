@@ -10,12 +10,17 @@ import trio
 
 from tessella.core.layers import LayerRange
 from tessella.core.session import Lease
+from tessella.core.shapes import DType
 from tessella.core.tensors import WireTensor
+from tessella.core.tiers import Tier
 from tessella.engine.cache import Cache
 from tessella.engine.compute import Job
 from tessella.engine.sampler import Choice
 from tessella.engine.shard import Shard
+from tessella.worker.audits.canary import Bend
 from tessella.worker.counters import Counters
+from tessella.worker.proofs.witness import Witness
+from tessella.worker.terms import pack_ids
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +34,9 @@ class Compute(Protocol):
     counter: int
     """Grows with every layer that is done."""
 
-    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Job], T], *, urgent: bool = False, tier: Tier = Tier.LEECH
+    ) -> T:
         """What `work` returns or raises. Once cancelled, it has stopped when this returns."""
 
 
@@ -61,10 +68,21 @@ class Stage:
         compute: Compute,
         counters: Counters,
         cache: Cache | None = None,
+        *,
+        tier: Tier = Tier.LEECH,
     ) -> None:
-        """`cache` is what a parked session held; it grows to the capacity with the first step."""
+        """`cache` is what a parked session held; it grows to the capacity with the first step.
+
+        `tier` decides when a step's turn is, where others wait for the compute thread too.
+        """
         self.lease = lease
         self.layers = layers
+        self.tier = tier
+        self.witness: Witness | None = None
+        """Sees every step of a session that is paid, and has seen what is in the cache. Set before
+        the first step."""
+        self.bend: Bend | None = None
+        """What a canary gives in place of the truth. Set before the first step."""
         self.first_wait = 0.0
         """Seconds that the first step waited for the compute thread."""
         self._shard = shard
@@ -91,8 +109,10 @@ class Stage:
         return max(self._cache.nbytes, self._shard.kv_bytes(self.lease.capacity, self.layers))
 
     def free(self) -> None:
-        """Let the KV go. No step may be running."""
+        """Let the KV go. No step may be running. Work that nobody billed is abandoned."""
         self._cache = None
+        if self.witness is not None:
+            self.witness.end()
 
     def give_up_cache(self) -> Cache:
         """The KV, for another session to go on with. No step may be running."""
@@ -104,7 +124,8 @@ class Stage:
     ) -> None:
         """A step from token ids, at the entry."""
         shard = self._shard
-        await self._run(lambda: shard.embed(ids), len(ids), position, sample, onward)
+        taken = (lambda: shard.embed(ids)), (lambda: pack_ids(ids))
+        await self._run(taken, len(ids), position, sample, onward)
 
     async def run_hidden(
         self, tensor: WireTensor, position: int, sample: bool, onward: Onward
@@ -115,11 +136,12 @@ class Stage:
         """
         shard = self._shard
         count = tensor.shape[0]
-        await self._run(lambda: shard.from_wire(tensor), count, position, sample, onward)
+        taken = (lambda: shard.from_wire(tensor)), (lambda: tensor.data)
+        await self._run(taken, count, position, sample, onward)
 
     async def _run(
         self,
-        source: Callable[[], torch.Tensor],
+        taken: tuple[Callable[[], torch.Tensor], Callable[[], bytes]],
         count: int,
         position: int,
         sample: bool,
@@ -127,23 +149,35 @@ class Stage:
     ) -> None:
         lease = self.lease.fill(position, count)
         upto, shard, asked = lease.held, self._shard, time.perf_counter()
-        held = _held(self._cache)
+        held, (source, wire) = _held(self._cache), taken
 
         def work(job: Job) -> tuple[Outcome, float]:
             started = time.perf_counter()
             if not self._stepped:
                 self._stepped, self.first_wait = True, started - asked
             cache = self._cache = shard.grow_cache(held, lease.capacity)
-            output = shard.forward(source(), cache, position, self.layers, job.advance)
+            rows = source()
+            output = shard.forward(rows, cache, position, self.layers, job.advance)
+            if self.bend is not None:
+                output = self.bend(rows, output)
             outcome = onward.finish(shard, output, upto, sample)
+            if self.witness is not None:
+                given = _on_the_wire(outcome, shard, output, self.witness.dtype)
+                self.witness.saw(position, count, wire(), given, output)
             return outcome, time.perf_counter() - started
 
-        outcome, seconds = await self._compute.run(work, urgent=count == 1)
+        outcome, seconds = await self._compute.run(work, urgent=count == 1, tier=self.tier)
         self._counters.computed(count, seconds)
         # The session may have ended while we computed: then its lease is not ours to move.
         await trio.lowlevel.checkpoint_if_cancelled()
         self.lease = lease
         await onward.send(outcome, position, upto, sample)
+
+
+def _on_the_wire(outcome: Outcome, shard: Shard, output: torch.Tensor, dtype: DType) -> bytes:
+    """The rows that a step gave; the tail's too, which go nowhere. Raises NotFinite."""
+    wire = outcome if isinstance(outcome, WireTensor) else shard.to_wire(output, dtype)
+    return wire.data
 
 
 def _held(cache: Cache | None) -> Cache:

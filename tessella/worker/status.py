@@ -21,6 +21,7 @@ from tessella.worker.config import WorkerConfig
 from tessella.worker.counters import Counters
 from tessella.worker.http_hops.asks import MAX_HOP_BODY
 from tessella.worker.http_hops.bodies import HopBodies
+from tessella.worker.proofs.totals import Totals
 from tessella.worker.state import NodeState
 
 ASK_TIMEOUT = 10.0
@@ -49,6 +50,8 @@ class Facts:
     """Where others reach this node over HTTP; empty if they do not."""
     way: Callable[[], str]
     """How the mesh was reached last."""
+    proofs: Callable[[], Totals | None]
+    """What the node's book adds up to; None where it has none."""
 
 
 def node_status(facts: Facts) -> Document:
@@ -62,6 +65,7 @@ def node_status(facts: Facts) -> Document:
         "uptime_seconds": round(trio.current_time() - state.started_at, 3),
         "status": state.status.value,
         "model": config.model,
+        "canary_mode": config.canary_mode,
         "layer_range": [held.start, held.stop] if held else None,
         "layer_ranges": [[held.start, held.stop]] if held else [],
         "assignment": _assignment(config, held),
@@ -84,7 +88,21 @@ def node_status(facts: Facts) -> Document:
         "out_of_memory": state.memory.count,
         "privacy": "the nodes of a chain can read the prompts and answers that pass through them",
         **_served(state),
+        "proofs": _proofs(facts.proofs()),
         **_counted(counters),
+    }
+
+
+def _proofs(totals: Totals | None) -> Document | None:
+    if totals is None:
+        return None
+    return {
+        "unsettled": totals.unsettled,
+        "paid": totals.paid,
+        "refused": totals.refused,
+        "credits": totals.credits,
+        "sessions": totals.sessions,
+        "layer_positions": totals.layer_positions,
     }
 
 
@@ -106,7 +124,14 @@ def _gpu(shard: Shard) -> Document:
 
 def _served(state: NodeState) -> Document:
     if state.loaded is None:
-        return {"tensors": [], "sessions": [], "kv_bytes": 0, "kv_limit_bytes": 0, "gpu": None}
+        return {
+            "tensors": [],
+            "sessions": [],
+            "tiers": {},
+            "kv_bytes": 0,
+            "kv_limit_bytes": 0,
+            "gpu": None,
+        }
     entry = state.loaded.entry
     shard, sessions, limits = entry.served.shard, entry.sessions, entry.prompts.limits
     return {
@@ -133,6 +158,7 @@ def _served(state: NodeState) -> Document:
             {"state": lease.state.value, "held": lease.held, "capacity": lease.capacity}
             for lease in sessions.leases()
         ],
+        "tiers": {tier.value: count for tier, count in sessions.tiers.items()},
         "kv_bytes": sessions.kv_bytes,
         "kv_limit_bytes": sessions.kv_limit,
     }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 Say = Callable[[Token], Awaitable[None]]
+Bill = Callable[[], Awaitable[None]]
+"""Has a proof of the stage's work on the disk when it returns."""
 
 # Threads that compile grammars: with more of them, prompts would wait for a thread to be read in.
 MAX_COMPILING = 4
@@ -29,6 +31,10 @@ MAX_COMPILING = 4
 COMPILE_TIMEOUT = 30.0
 
 _compiling = trio.CapacityLimiter(MAX_COMPILING)
+
+
+async def no_bill() -> None:
+    """Nobody pays."""
 
 
 async def compile_grammar(tokenizer: Tokenizer, grammar: str) -> Grammar:
@@ -62,7 +68,9 @@ class Tail:
         eos_ids: frozenset[int],
         counters: Counters,
         say: Say,
+        bill: Bill = no_bill,
     ) -> None:
+        """`bill` is awaited before a token with a reason leaves; what it raises keeps that here."""
         self._terms = terms
         self._tokenizer = tokenizer
         self._eos_ids = eos_ids
@@ -70,6 +78,7 @@ class Tail:
         self._ends = stop_ids if terms.sampling.ignore_eos else stop_ids | eos_ids
         self._counters = counters
         self._say = say
+        self._bill = bill
         self._answer: list[int] = []
         self._grammar: Grammar | None = None
         self._rewind(0)
@@ -103,12 +112,14 @@ class Tail:
         )
 
     async def send(self, outcome: Outcome, position: int, upto: int, sample: bool) -> None:
-        """Tell the entry. Raises PeerGone if it went away."""
+        """Tell the entry. Raises PeerGone if it went away, StoreUnavailable as `bill` does."""
         if not isinstance(outcome, Choice):
             return
         self._counters.tokens_sampled += 1
         self._answer.append(outcome.id)
         text, reason = self._show(outcome.id)
+        if reason:
+            await self._bill()
         await self._say(
             Token(
                 session_id=self._terms.opened.session_id,

@@ -113,17 +113,22 @@ def _check_chain(opened: Open, served: Served, ourselves: PeerId, upstream: Peer
         raise BadFrame(f"place {opened.place} in a chain of {len(chain)} stages")
     if len({stage.peer_id for stage in chain}) != len(chain):
         raise BadFrame("a chain that passes one node twice")
+    check_ranges(chain, served.shard.shape.layers)
+    if chain[opened.place].peer_id != ourselves:
+        raise OutOfTurn(f"place {opened.place} of the chain is another node's")
+    if chain[opened.place - 1].peer_id != upstream:
+        raise OutOfTurn("a session opened by a peer that is not the stage before")
+
+
+def check_ranges(chain: Sequence[Stage], layers: int) -> None:
+    """Raises BadFrame for a chain that does not pass each of so many layers once, in order."""
     reached = 0
     for stage in chain:
         if stage.layers.start != reached:
             raise BadFrame(f"a chain with {stage.layers} after layer {reached}")
         reached = stage.layers.stop
-    if reached != served.shard.shape.layers:
-        raise BadFrame(f"a chain of {reached} layers, the model has {served.shard.shape.layers}")
-    if chain[opened.place].peer_id != ourselves:
-        raise OutOfTurn(f"place {opened.place} of the chain is another node's")
-    if chain[opened.place - 1].peer_id != upstream:
-        raise OutOfTurn("a session opened by a peer that is not the stage before")
+    if reached != layers:
+        raise BadFrame(f"a chain of {reached} layers, the model has {layers}")
 
 
 def _dtype(word: str) -> DType:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from tessella.core.errors import PeerGone, RemoteError, RemoteFailure, TessellaError
 from tessella.core.ids import PeerId
+from tessella.worker.audits.canary import BendOf, truth
 from tessella.worker.counters import Counters
 from tessella.worker.directory import Directory
+from tessella.worker.grants import Grants
+from tessella.worker.proofs.billing import Billing
+from tessella.worker.tickets import Tickets
 
 Blame = Callable[[PeerId, TessellaError], None]
 
@@ -23,6 +27,12 @@ class Neighbourhood:
     hop_timeout: float
     blame: Blame
     """Called with a peer that failed us, and how."""
+    tickets: Tickets = field(default_factory=Tickets)
+    grants: Grants = field(default_factory=lambda: Grants(Tickets()))
+    billing: Billing = field(default_factory=Billing)
+    """By default there is no musivum, and nobody pays."""
+    bend_of: BendOf = truth
+    """What becomes of the output of a session: nothing, but at a canary."""
 
     def trust(self, peer: PeerId) -> Trust:
         """Trust in a peer for one conversation that we opened."""

@@ -67,6 +67,8 @@ class Node:
     client: MemoryHost
     http: httpx.AsyncClient
     requests: list[CompletionRequest] = field(default_factory=list)
+    brought: list[bytes] = field(default_factory=list)
+    """The ticket of each request, empty where it had none."""
     left: int = 0
     """Clients that went before their answer was complete."""
     reply: Callable[[CompletionRequest], list[Message]] = lambda _: []
@@ -82,7 +84,9 @@ class Node:
             self.host.serve(protocol, handler, streams=8, per_peer=8)
 
     async def _complete(self, stream: FrameStream) -> None:
-        request = CompletionRequest.decode((await stream.receive()).request)
+        asked = await stream.receive()
+        self.brought.append(asked.ticket)
+        request = CompletionRequest.decode(asked.request)
         self.requests.append(request)
         try:
             for message in self.reply(request):

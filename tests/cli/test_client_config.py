@@ -38,6 +38,12 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     )
 
 
+def test_a_musivum_may_be_named_by_its_url(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text('musivum = "https://musivum.example/"\n')
+    assert read_config(path).way() == Way(musivum_url="https://musivum.example")
+
+
 @pytest.mark.parametrize(
     ("text", "culprit"),
     [

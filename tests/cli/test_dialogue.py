@@ -50,6 +50,8 @@ async def test_json_is_exactly_one_line(
         "tok_s": 1.0,
         "ttft_ms": 500.0,
         "timing_ms": {"queue": 100.0, "prefill": 400.0, "decode": 1000.0, "hops": 200.0},
+        "tier": None,
+        "paid": False,
         "chain": [{"peer_id": node.host.address.peer_id, "layer_range": [0, 2]}],
     }
 

@@ -33,6 +33,7 @@ from tessella.core.messages import Begun, Delta, Done, Open, Stage
 from tessella.core.peers import PeerRow
 from tessella.core.sampling import Sampling
 from tessella.core.shapes import DType
+from tessella.core.tiers import Tier
 from tessella.engine.compute import Job
 from tessella.engine.device import Device
 from tessella.engine.shard import Shard, load_shard
@@ -54,8 +55,11 @@ SHAPE = toy_shape(layers=6)
 
 
 def wall_clock() -> float:
-    """Seconds since 1970 that pass with the virtual clock too."""
-    return time.time() + trio.current_time()
+    """Seconds since 1970 that pass with the virtual clock too; also for threads of a loop."""
+    try:
+        return time.time() + trio.current_time()
+    except RuntimeError:
+        return time.time() + trio.from_thread.run_sync(trio.current_time)
 
 
 class InlineCompute:
@@ -66,7 +70,9 @@ class InlineCompute:
         self.pace = 0.0
         self.stuck = False
 
-    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Job], T], *, urgent: bool = False, tier: Tier = Tier.LEECH
+    ) -> T:
         if self.stuck:
             await trio.sleep_forever()
         waited = 0.0

@@ -38,6 +38,7 @@ from tessella.worker.loading import Loader
 from tessella.worker.model import Model
 from tessella.worker.serving import Serving
 from tessella.worker.state import Loaded, NodeState
+from tessella.worker.tickets import SignedTicket, Tickets
 from tessella.worker.tokens import TokenDesk
 from tessella.worker.trust import Neighbourhood
 from tests.worker.conftest import MODEL, SHAPE, Answer, InlineCompute
@@ -45,6 +46,8 @@ from tests.worker.http_net import HttpNet, Node, wall
 
 NOWHERE = "/ip4/10.9.9.9/tcp/1"
 HOP_TIMEOUT = 4.0
+MUSIVUM = Identity(b"m" * 32)
+"""Whose tickets the nodes take."""
 
 
 class Web(Protocol):
@@ -103,6 +106,7 @@ class Chain:
         say: Callable[[Message], Awaitable[None]] | None = None,
         *,
         max_tokens: int,
+        ticket: SignedTicket | None = None,
     ) -> Answer:
         """An answer by the first node."""
         answer = Answer()
@@ -117,7 +121,7 @@ class Chain:
             prompt=prompt,
             sampling=Sampling(ignore_eos=True, max_tokens=max_tokens),
         )
-        await self.links[0].loaded.entry.answer(request, take)
+        await self.links[0].loaded.entry.answer(request, take, ticket)
         return answer
 
 
@@ -164,7 +168,8 @@ async def _link(
     def blame(peer: PeerId, error: TessellaError) -> None:
         chain.blamed.append((peer, error.code))
 
-    around = Neighbourhood(directory, counters, HOP_TIMEOUT, blame)
+    tickets = Tickets([MUSIVUM.peer_id], wall)
+    around = Neighbourhood(directory, counters, HOP_TIMEOUT, blame, tickets)
     config = WorkerConfig(
         kademlia=True,
         model=MODEL,

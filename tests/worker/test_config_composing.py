@@ -44,6 +44,7 @@ def test_a_node_of_few_settings_has_the_defaults(gguf: Path) -> None:
         weights=gguf,
         claim_mb=64,
         http=("0.0.0.0:8080",),
+        proofs=Path("~/.config/tessella/node.proofs.db").expanduser(),
     )
     assert config.model == "toy"
 
@@ -75,6 +76,7 @@ def test_every_setting_reaches_the_node(gguf: Path, tmp_path: Path) -> None:
         prefill_chunk=7,
         p2p_inference_timeout_secs=8,
         drain_secs=9,
+        keypair_path=str(tmp_path / "k.key"),
         wal_checkpoint_interval_secs=10,
         auto_pause=True,
         auto_pause_percent=11,
@@ -110,6 +112,7 @@ def test_every_setting_reaches_the_node(gguf: Path, tmp_path: Path) -> None:
         prefill_chunk=7,
         hop_timeout=8.0,
         drain_seconds=9.0,
+        proofs=tmp_path / "k.proofs.db",
         wal_checkpoint_seconds=10.0,
         auto_pause=True,
         auto_pause_percent=11,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +16,16 @@ from fastapi import FastAPI
 from trio.testing import MockClock
 
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import PeerUnreachable, TessellaError
-from tessella.core.messages import Delta, Message
+from tessella.core.errors import PeerUnreachable, RemoteFailure, TessellaError
+from tessella.core.messages import Delta, Message, Stage
 from tessella.web.server import serve_http
 from tessella.worker.directory import CONNECT_BESIDE_HTTP
 from tessella.worker.http_hops.dialled import READ_SECONDS
 from tessella.worker.http_hops.dialling import Rules
-from tests.worker.http_chain import Chain, InProcess, a_chain
-from tests.worker.http_net import SILENCE
+from tessella.worker.tickets import Tickets
+from tests.worker.http_chain import MUSIVUM, Chain, InProcess, a_chain
+from tests.worker.http_net import SILENCE, wall
+from tests.worker.mint import Mint
 
 PROMPT = "a prompt that is longer than one chunk of eight positions"
 LAYERS = [2, 2, 2]
@@ -48,6 +50,28 @@ def paths(web: InProcess) -> set[tuple[str, str]]:
         (request.headers["host"], "/".join(request.url.path.split("/")[:3]))
         for request in web.net.seen
     }
+
+
+@pytest.mark.parametrize("over_http", [LIBP2P, [False, True, True]])
+async def test_a_ticket_goes_down_the_chain_and_is_looked_at_by_every_stage(
+    over_http: list[bool], toy_weights: Path, autojump_clock: MockClock
+) -> None:
+    async with a_chain(toy_weights, LAYERS, InProcess(), over_http=over_http) as chain:
+        stages = [Stage(row.peer_id, row.layers) for row in chain.rows]
+        ticket = Mint(MUSIVUM, wall).ticket(stages, contract=chain.rows[0].contract, tier="vip")
+        answer = await chain.ask(PROMPT, max_tokens=6, ticket=ticket)
+        assert answer.begun is not None
+        assert answer.begun.tier == "vip"
+        assert [len(link.loaded.hops.around.tickets) for link in chain.links] == [1, 1, 1]
+        for link in chain.links[:2]:
+            used = link.loaded.hops.around
+            forgetful = replace(used, tickets=Tickets([MUSIVUM.peer_id], wall))
+            entry = replace(link.loaded.entry, around=forgetful)
+            hops = replace(link.loaded.hops, around=forgetful)
+            link.loaded = link.state.loaded = replace(link.loaded, entry=entry, hops=hops)
+        with pytest.raises(RemoteFailure) as caught:
+            await chain.ask(PROMPT, max_tokens=6, ticket=ticket)
+        assert caught.value.code == "ticket_used"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ all."""
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 import trio
@@ -13,12 +12,20 @@ from trio.testing import MockClock
 from tessella.core.completions import ChatMessage, CompletionRequest, Fill
 from tessella.core.errors import Busy, ContextTooLong
 from tessella.core.ids import ModelId
+from tessella.core.tiers import Tier
 from tessella.engine.chat_template import ChatTemplate
 from tessella.engine.tokenizer import Tokenizer
 from tessella.engine.toy import CHAT_TEMPLATE, SPECIAL_TOKENS, TOY_VOCAB, toy_backend
 from tessella.worker import prompts as prompts_module
 from tessella.worker.limits import DECLARED, InputLimits
-from tessella.worker.prompts import INLINE_CHARS, MAX_READING, READ_TIMEOUT, Prompts
+from tessella.worker.prompts import (
+    INLINE_CHARS,
+    MAX_READING,
+    MAX_UNREAD,
+    READ_TIMEOUT,
+    Prompts,
+)
+from tessella.worker.turns import Turns
 
 FILLING = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TOKENIZER = Tokenizer(toy_backend(FILLING), template=ChatTemplate(CHAT_TEMPLATE))
@@ -74,16 +81,43 @@ async def test_the_loop_goes_on_while_a_long_prompt_is_read() -> None:
     assert turns > 5
 
 
+LONG = "x" * (INLINE_CHARS + 1)
+
+
+@pytest.fixture
+async def taken(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """Every place to read a long prompt in is taken."""
+    turns = Turns(MAX_READING, MAX_UNREAD, "long prompts")
+    monkeypatch.setattr(prompts_module, "_reading", turns)
+    for _ in range(MAX_READING):
+        await turns.of(Tier.VIP).acquire_on_behalf_of(None)
+    return turns
+
+
 async def test_long_prompts_are_read_a_few_at_a_time_and_waited_for_not_for_ever(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    taken: Turns, autojump_clock: MockClock
 ) -> None:
-    limiter = trio.CapacityLimiter(MAX_READING)
-    monkeypatch.setattr(prompts_module, "_reading", limiter)
-    others: list[Any] = [object() for _ in range(MAX_READING)]
-    for other in others:
-        limiter.acquire_on_behalf_of_nowait(other)
     with pytest.raises(Busy, match="too many long prompts"):
-        await reader(500_000).read(asking(prompt="x" * (INLINE_CHARS + 1)))
+        await reader(500_000).read(asking(prompt=LONG), Tier.VIP)
     assert trio.current_time() == pytest.approx(READ_TIMEOUT)
+    assert len(taken.waiting) == 0
     # Whoever asks for little does not wait for them.
     assert (await reader(64).read(asking(prompt="x"))).prompt
+
+
+async def test_of_the_long_prompts_that_wait_the_better_tier_is_read_first(taken: Turns) -> None:
+    order: list[Tier] = []
+
+    async def ask(tier: Tier) -> None:
+        assert len((await reader(500_000).read(asking(prompt=LONG), tier)).prompt) == len(LONG)
+        order.append(tier)
+
+    async with trio.open_nursery() as nursery:
+        for at, tier in enumerate((Tier.LEECH, Tier.STANDARD, Tier.VIP), start=1):
+            nursery.start_soon(ask, tier)
+            while len(taken.waiting) < at:
+                await trio.lowlevel.checkpoint()
+        # One place comes free, and each hands it on to the next.
+        taken.leave()
+    assert order == [Tier.VIP, Tier.STANDARD, Tier.LEECH]
+    assert taken.free == 1

@@ -4,6 +4,7 @@ import math
 from contextlib import ExitStack
 
 import pytest
+import torch
 import trio
 from trio.testing import MockClock
 
@@ -12,9 +13,12 @@ from tessella.core.ids import PeerId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import End, Park
 from tessella.core.session import MAX_PARK_SECONDS, Lease, NeighbourLost, State
+from tessella.core.shapes import DType
+from tessella.core.tiers import Tier
 from tessella.engine.compute import ComputeThread
 from tessella.engine.shard import Shard
 from tessella.worker.counters import Counters
+from tessella.worker.proofs.witness import Bill, Ticketing, Witness
 from tessella.worker.sessions import SessionLimits, Sessions
 
 LAYERS = LayerRange(2, 4)
@@ -177,6 +181,18 @@ async def test_the_next_epoch_goes_on_with_what_was_parked_and_may_be_larger(
     assert sessions.leases() == []
 
 
+async def test_a_session_has_the_tier_it_was_opened_in_also_where_it_goes_on(
+    toy_shard: Shard,
+) -> None:
+    sessions = room_for(toy_shard, 30)
+    with sessions.open(a_lease("one"), LAYERS, OWNER, Tier.VIP) as first:
+        sessions.park(first, Park, 60.0)
+    with sessions.open(a_lease("one", epoch=1), LAYERS, OWNER, Tier.STANDARD) as second:
+        assert (first.tier, second.tier) == (Tier.VIP, Tier.STANDARD)
+    with sessions.open(a_lease("two"), LAYERS, OWNER) as other:
+        assert other.tier is Tier.LEECH
+
+
 async def test_a_smaller_room_that_follows_holds_what_fits(toy_shard: Shard) -> None:
     sessions = room_for(toy_shard, 30)
     held(sessions, toy_shard, a_lease("one", capacity=20), 7)
@@ -212,3 +228,52 @@ async def test_what_was_parked_stays_where_there_is_no_room_to_go_on(toy_shard: 
         with pytest.raises(TooManySessions), larger:
             pass
         assert [lease.held for lease in sessions.leases()] == [0, 7]
+
+
+def a_witness(request: bytes, abandoned: list[Bill] | None = None) -> Witness:
+    ticketing = Ticketing(b"", b"", request.ljust(16), LAYERS, DType.F32)
+    return Witness(ticketing, abandoned=(abandoned if abandoned is not None else []).append)
+
+
+def see(witness: Witness | None, position: int, count: int) -> None:
+    assert witness is not None
+    given = torch.ones(count, 2)
+    witness.saw(position, count, bytes(4 * count), given.numpy().tobytes(), given)
+
+
+def park_seen(sessions: Sessions, shard: Shard, witness: Witness | None) -> None:
+    """Park a session that holds seven positions, which its witness saw."""
+    with sessions.open(a_lease("one", capacity=20), LAYERS, OWNER, witness=witness) as stage:
+        assert stage.witness is witness
+        stage.lease = stage.lease.fill(0, 7)
+        assert stage._cache is not None
+        stage._cache.extend(7)
+        if witness is not None:
+            see(witness, 0, 7)
+        sessions.park(stage, Park, 60.0)
+
+
+async def test_the_rows_of_a_parked_session_go_on_with_its_memory(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 60)
+    park_seen(sessions, toy_shard, a_witness(b"first"))
+    second = a_witness(b"second")
+    with sessions.open(a_lease("one", epoch=1, capacity=20), LAYERS, OWNER, witness=second):
+        see(second, 7, 3)
+        assert (second.bill().start, second.bill().outputs.stop) == (7, 10)
+
+
+async def test_what_no_witness_saw_is_not_gone_on_with_by_who_is_paid(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 60)
+    park_seen(sessions, toy_shard, None)
+    lease = a_lease("one", epoch=1, capacity=20)
+    with sessions.open(lease, LAYERS, OWNER, witness=a_witness(b"second")) as stage:
+        assert stage.lease.held == 0
+
+
+async def test_who_is_not_paid_goes_on_and_what_was_owed_is_billed(toy_shard: Shard) -> None:
+    sessions = room_for(toy_shard, 60)
+    abandoned: list[Bill] = []
+    park_seen(sessions, toy_shard, a_witness(b"first", abandoned))
+    with sessions.open(a_lease("one", epoch=1, capacity=20), LAYERS, OWNER) as stage:
+        assert (stage.lease.held, stage.witness) == (7, None)
+    assert [bill.positions for bill in abandoned] == [7]

@@ -8,15 +8,20 @@ import torch
 import trio
 import trio.testing
 
+from tessella.core.commitments import Rows
 from tessella.core.errors import BadTensor, ContextTooLong, OutOfTurn, PeerReset, PositionGap
 from tessella.core.ids import SessionId
+from tessella.core.layers import LayerRange
 from tessella.core.messages import Cancel
 from tessella.core.session import Lease, NeighbourLost, State
 from tessella.core.shapes import DType
 from tessella.core.tensors import WireTensor
+from tessella.core.tiers import Tier
 from tessella.engine.compute import Job
+from tessella.engine.sampler import Choice
 from tessella.engine.shard import Shard
 from tessella.worker.counters import Counters
+from tessella.worker.proofs.witness import Bill, Ticketing, Witness
 from tessella.worker.stage import Outcome, Stage
 
 T = TypeVar("T")
@@ -29,9 +34,13 @@ class Inline:
         self.counter = 0
         self.go: trio.Event | None = None
         self.urgent: list[bool] = []
+        self.tiers: list[Tier] = []
 
-    async def run(self, work: Callable[[Job], T], *, urgent: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Job], T], *, urgent: bool = False, tier: Tier = Tier.LEECH
+    ) -> T:
         self.urgent.append(urgent)
+        self.tiers.append(tier)
         if self.go is not None:
             with trio.CancelScope(shield=True):
                 await self.go.wait()
@@ -76,6 +85,17 @@ async def test_chunks_and_single_steps_give_what_one_piece_gives(toy_shard: Shar
     assert isinstance(last, WireTensor)
     whole_last = toy_shard.from_wire(one)[-1]
     assert torch.allclose(toy_shard.from_wire(last)[0], whole_last, atol=1e-4)
+
+
+async def test_every_step_is_computed_in_the_tier_of_its_session(toy_shard: Shard) -> None:
+    compute, onward = Inline(), Next()
+    lease = Lease(SessionId(b"s" * 16), 0, 8)
+    stage = Stage(lease, toy_shard.layers, toy_shard, compute, Counters(), tier=Tier.VIP)
+    await stage.run_ids([1, 2], 0, False, onward)
+    await stage.run_hidden(toy_shard.to_wire(toy_shard.embed([3]), DType.F32), 2, True, onward)
+    assert compute.tiers == [Tier.VIP, Tier.VIP]
+    await a_stage(toy_shard, compute).run_ids([1], 0, True, onward)
+    assert compute.tiers[2:] == [Tier.LEECH]
 
 
 async def test_a_lower_position_rolls_back(toy_shard: Shard) -> None:
@@ -129,3 +149,55 @@ async def test_a_session_that_ends_during_a_step_stays_ended(toy_shard: Shard) -
             raise group.exceptions[0] from None
     assert stage.lease.state is State.PARKED
     assert onward.sent == []
+
+
+def a_witness() -> Witness:
+    return Witness(Ticketing(b"", b"", b"r" * 16, LayerRange(0, 6), DType.F32))
+
+
+class Chooses(Next):
+    """A tail: within a prefill it gives nothing."""
+
+    def finish(self, shard: Shard, output: torch.Tensor, upto: int, sample: bool) -> Outcome:
+        return Choice(7, 0.0, ()) if sample else None
+
+
+async def test_a_witness_sees_on_both_sides_what_the_neighbours_see(toy_shard: Shard) -> None:
+    first, last = a_stage(toy_shard, Inline()), a_stage(toy_shard, Inline())
+    first.witness, last.witness = a_witness(), a_witness()
+    sent = Next()
+    await first.run_ids([1, 2], 0, False, sent)
+    await first.run_ids([3], 2, True, sent)
+    for outcome, position, _, sample in sent.sent:
+        assert isinstance(outcome, WireTensor)
+        await last.run_hidden(outcome, position, sample, Chooses())
+    before, after = first.witness.bill(), last.witness.bill()
+    ids = Rows()
+    ids.put(0, b"".join(each.to_bytes(4, "little") for each in (1, 2, 3)), 3)
+    assert before.inputs == ids.commit()
+    assert before.outputs == after.inputs
+    # The tail binds itself to hidden states too, those of a prefill among them.
+    assert (after.outputs.stop, after.start) == (3, 0)
+    assert after.outputs != after.inputs
+
+
+async def test_a_step_that_failed_was_not_seen(toy_shard: Shard) -> None:
+    class Fails(Next):
+        def finish(self, shard: Shard, output: torch.Tensor, upto: int, sample: bool) -> Outcome:
+            raise PeerReset("gone")
+
+    stage = a_stage(toy_shard, Inline())
+    stage.witness = a_witness()
+    with pytest.raises(PeerReset):
+        await stage.run_ids([1, 2], 0, True, Fails())
+    assert not stage.witness.owes
+
+
+async def test_work_that_nobody_billed_is_abandoned_with_the_memory(toy_shard: Shard) -> None:
+    abandoned: list[Bill] = []
+    ticketing = Ticketing(b"", b"", b"r" * 16, LayerRange(0, 6), DType.F32)
+    stage = a_stage(toy_shard, Inline())
+    stage.witness = Witness(ticketing, abandoned=abandoned.append)
+    await stage.run_ids([1, 2], 0, True, Next())
+    stage.free()
+    assert [bill.positions for bill in abandoned] == [2]

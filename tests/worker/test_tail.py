@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import BadRequest, Busy
+from tessella.core.errors import BadRequest, Busy, StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.messages import Open, Token
 from tessella.core.sampling import Sampling
@@ -60,7 +60,15 @@ class Told:
         chosen = Sampling(**sampling)
         lease = Lease(opened.session_id, opened.epoch, opened.capacity)
         terms = Terms(opened, lease, DType.F32, PROMPT, chosen)
-        self.tail = Tail(terms, tokenizer, frozenset({EOS}), self.counters, self._say)
+        self.bill_error: Exception | None = None
+        self.billed: list[int] = []
+        """How many tokens had been told each time that the work was billed."""
+        self.tail = Tail(terms, tokenizer, frozenset({EOS}), self.counters, self._say, self._bill)
+
+    async def _bill(self) -> None:
+        if self.bill_error is not None:
+            raise self.bill_error
+        self.billed.append(len(self.tokens))
 
     async def _say(self, token: Token) -> None:
         self.tokens.append(token)
@@ -99,6 +107,19 @@ async def test_a_chunk_within_a_prefill_gives_no_token(told: Callable[..., Told]
     await one.step([7, 7], 2, sample=False)
     assert one.tokens == []
     assert one.counters.tokens_sampled == 0
+
+
+async def test_the_work_is_billed_before_the_token_that_ends_the_answer(
+    told: Callable[..., Told],
+) -> None:
+    one = told(max_tokens=3)
+    await one.answer(b"abc")
+    assert one.billed == [2]
+    full = told(max_tokens=3)
+    full.bill_error = StoreUnavailable("full")
+    with pytest.raises(StoreUnavailable):
+        await full.answer(b"abc")
+    assert [token.reason for token in full.tokens] == ["", ""]
 
 
 async def test_each_token_has_the_position_that_it_takes(told: Callable[..., Told]) -> None:

@@ -1,7 +1,4 @@
-"""What goes wrong for a node's owner, and what is seen of it: by status, by log, on stderr.
-
-Priority by credits is no part of it: nothing here has a tier.
-"""
+"""What goes wrong for a node's owner, and what is seen of it: by status, by log, on stderr."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import io
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -367,3 +365,20 @@ def test_no_client_asks_a_canary(a_row: Callable[..., PeerRow]) -> None:
     assert choose_entry([wrong, right]).peer_id == honest.peer_id
     with pytest.raises(ModelUnavailable):
         choose_entry([wrong])
+
+
+async def test_a_request_of_low_priority_says_so_and_is_counted_as_one(
+    open_mesh: OpenMesh, autojump_clock: MockClock, doors: Doors
+) -> None:
+    async with (
+        open_mesh([6], **doors.config) as mesh,
+        doors.client(mesh.nodes[0]) as client,
+        trio.open_nursery() as nursery,
+    ):
+        answer = await client.post(CHAT, json=HELLO)
+        assert answer.headers["tessella-tier"] == "leech"
+        assert (await mesh.status(mesh.nodes[0]))["tiers"] == {"vip": 0, "standard": 0, "leech": 0}
+        mesh.nodes[0].compute.pace = 0.5
+        nursery.start_soon(partial(client.post, CHAT, json=HELLO))
+        await trio.sleep(0.3)
+        assert (await mesh.status(mesh.nodes[0]))["tiers"] == {"vip": 0, "standard": 0, "leech": 1}

@@ -16,6 +16,7 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import COMPLETE, HOP, Complete, Fail, Hidden, Open
 from tessella.core.tensors import WireTensor
 from tessella.worker.counters import Counters
+from tessella.worker.grants import Grants
 from tests.worker.split import BEAT, THREE_LAYERS, Split, split, write_split
 
 
@@ -33,13 +34,23 @@ def equal_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.fixture
+def no_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries choose chains themselves: musivum would draw them."""
+
+    async def none(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(Grants, "grant", none)
+
+
 async def opened(mesh: Split) -> list[int]:
     """How many sessions each node has opened."""
     return [(await mesh.status(node))["sessions_opened"] for node in mesh.nodes]
 
 
 async def test_what_is_over_is_no_load_and_what_lives_is_shared_evenly(
-    weights: Path, autojump_clock: MockClock, equal_steps: None
+    weights: Path, autojump_clock: MockClock, equal_steps: None, no_tickets: None
 ) -> None:
     front, back = LayerRange(0, 3), LayerRange(3, 6)
     async with split(weights) as mesh:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tessella.worker.api.bodies import ChatBody
@@ -25,11 +26,12 @@ def add_chat_route(router: APIRouter, rooms: Rooms, clock: Clock, heard: Heard) 
     """Add the route."""
 
     @router.post(PATH, **completion(PATH, ChatCompletion))
-    async def chat_completions(body: ChatBody, _: NoQuery) -> Response:
+    async def chat_completions(body: ChatBody, _: NoQuery, request: Request) -> Response:
         """Messages in, tokens out, all at once or as they come."""
         wanted = chat_wanted(body, rooms.model, rooms.tool_format() if body.tools else None)
         form = ChatForm(rooms.token_text, wanted.alternatives is not None)
-        return Delivery(rooms.answer, wanted, form, clock=clock, heard=heard)
+        answer = await rooms.answering(request, len(wanted.requests))
+        return Delivery(answer, wanted, form, clock=clock, heard=heard)
 
 
 class ChatForm:

@@ -214,7 +214,8 @@ class Delivery(Response):
     def _told_headers(self) -> dict[str, str]:
         begun = self._begun or self._voices[0].begun
         stages = (f"{each.peer_id}:{each.layers.start}-{each.layers.stop}" for each in begun.chain)
-        return {"X-Request-Id": begun.request_id, "Tessella-Chain": ", ".join(stages)}
+        tier = {"Tessella-Tier": begun.tier} if begun.tier else {}
+        return {"X-Request-Id": begun.request_id, "Tessella-Chain": ", ".join(stages), **tier}
 
 
 def usage(voices: Sequence[Voice], each: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from tessella.web.errors import answers
 from tessella.web.streaming import EVENTS
+from tessella.worker.api.brought import TICKET_PARAMETERS
 
 _EVENT = {
     "type": "object",
@@ -29,6 +30,11 @@ _EVENTS = {
             "schema": {"type": "string"},
             "description": "The nodes that answered, as PEER:START-STOP of their layers.",
         },
+        "Tessella-Tier": {
+            "schema": {"type": "string"},
+            "description": "How soon the request was due: vip, standard or leech. Absent where no "
+            "musivum gave a ticket, and nobody is paid.",
+        },
         "Server-Timing": {
             "schema": {"type": "string"},
             "description": "Milliseconds of queue, prefill, decode and hops; of a stream, those "
@@ -37,7 +43,7 @@ _EVENTS = {
     },
 }
 # The chain fails in ways that its peers tell: by the status that follows from who is to blame.
-_REFUSALS = (400, 404, 409, 413, 429, 500, 502, 503)
+_REFUSALS = (400, 401, 403, 404, 409, 413, 429, 500, 502, 503)
 
 
 def completion(path: str, told: type[BaseModel]) -> dict[str, Any]:
@@ -46,4 +52,5 @@ def completion(path: str, told: type[BaseModel]) -> dict[str, Any]:
         "summary": path,
         "response_model": told,
         "responses": {200: _EVENTS, **answers(*_REFUSALS)},
+        "openapi_extra": {"parameters": TICKET_PARAMETERS},
     }

@@ -42,6 +42,16 @@ _GAUGES = {
 }
 
 
+# Of its `proofs`. They count since the book was begun, not since the node was started.
+_PROOFS = {
+    "paid": "Proofs that were paid.",
+    "refused": "Proofs that were refused.",
+    "sessions": "Sessions that were served for a ticket.",
+    "layer_positions": "Layers times positions that were computed in them.",
+    "credits": "Credits that were paid.",
+}
+
+
 class Metrics:
     """Everything is counted where it happens and collected when it is asked for."""
 
@@ -74,6 +84,7 @@ class Metrics:
         yield GaugeMetricFamily(
             "tessella_sessions", "Sessions that hold KV.", len(document.get("sessions", ()))
         )
+        yield from _proofs(document.get("proofs") or {})
         for name, text in _GAUGES.items():
             if isinstance(value := document.get(name), int | float):
                 yield GaugeMetricFamily(f"tessella_{name}", text, value)
@@ -85,6 +96,15 @@ class Metrics:
         for each in NodeStatus:
             family.add_metric([each.value], int(each is current))
         return family
+
+
+def _proofs(found: Mapping[str, Any]) -> Iterator[Metric]:
+    for name, text in _PROOFS.items():
+        if name in found:
+            yield CounterMetricFamily(f"tessella_proofs_{name}", text, value=found[name])
+    if "unsettled" in found:
+        text = "Proofs that are not settled yet."
+        yield GaugeMetricFamily("tessella_proofs_unsettled", text, found["unsettled"])
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[Any, int]) -> CounterMetricFamily:

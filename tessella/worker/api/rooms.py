@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import Request
+
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId
 from tessella.core.messages import Message
 from tessella.core.peers import NodeStatus
+from tessella.core.ticket_header import TICKET
 from tessella.core.tool_calls import ToolFormat
+from tessella.worker.api.brought import check_one
 from tessella.worker.counters import Counters
 from tessella.worker.limits import InputLimits
 
@@ -44,3 +48,15 @@ class Rooms:
     limits: Callable[[], InputLimits]
     """Raises ModelUnavailable while nothing is loaded."""
     counters: Counters
+    with_ticket: Callable[[Request], Awaitable[Answer]] | None = None
+    """`answer` for a request with a ticket in its headers; raises what `TicketDoor.read` does."""
+
+    async def answering(self, request: Request, sessions: int) -> Answer:
+        """What answers a request that asks for so many sessions, by its ticket if it has one.
+
+        Raises what `with_ticket` raises, and BadRequest for a ticket for several sessions.
+        """
+        if self.with_ticket is None or TICKET not in request.headers:
+            return self.answer
+        check_one(sessions)
+        return await self.with_ticket(request)

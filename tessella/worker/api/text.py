@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tessella.worker.api.bodies import CompletionBody, FillBody, GenerateBody
@@ -25,25 +26,28 @@ COMPLETIONS, GENERATE, FILL = "/v1/completions", "/v1/generate", "/v1/fim/comple
 def add_text_routes(router: APIRouter, rooms: Rooms, clock: Clock, heard: Heard) -> None:
     """Add the three routes."""
 
-    def deliver(body: CompletionBody | GenerateBody | FillBody, *, plain: bool) -> Response:
+    async def deliver(
+        body: CompletionBody | GenerateBody | FillBody, request: Request, *, plain: bool
+    ) -> Response:
         wanted = text_wanted(body, rooms.model)
         form = TextForm(rooms.token_text, wanted.alternatives, plain=plain)
-        return Delivery(rooms.answer, wanted, form, clock=clock, heard=heard)
+        answer = await rooms.answering(request, len(wanted.requests))
+        return Delivery(answer, wanted, form, clock=clock, heard=heard)
 
     @router.post(COMPLETIONS, **completion(COMPLETIONS, TextCompletion))
-    async def completions(body: CompletionBody, _: NoQuery) -> Response:
+    async def completions(body: CompletionBody, _: NoQuery, request: Request) -> Response:
         """A text in, how it goes on out; with a suffix, what is between."""
-        return deliver(body, plain=False)
+        return await deliver(body, request, plain=False)
 
     @router.post(GENERATE, **completion(GENERATE, PlainCompletion))
-    async def generate(body: GenerateBody, _: NoQuery) -> Response:
+    async def generate(body: GenerateBody, _: NoQuery, request: Request) -> Response:
         """The same for one text, greedily unless asked otherwise."""
-        return deliver(body, plain=True)
+        return await deliver(body, request, plain=True)
 
     @router.post(FILL, **completion(FILL, PlainCompletion))
-    async def fim_completions(body: FillBody, _: NoQuery) -> Response:
+    async def fim_completions(body: FillBody, _: NoQuery, request: Request) -> Response:
         """What is between a prefix and a suffix, for code."""
-        return deliver(body, plain=True)
+        return await deliver(body, request, plain=True)
 
 
 class TextForm:

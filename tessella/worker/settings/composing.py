@@ -13,6 +13,7 @@ from tessella.core.shapes import DType
 from tessella.settings.kinds import AUTO
 from tessella.web.hosts import bracketed
 from tessella.worker.config import WorkerConfig
+from tessella.worker.proofs.schema import book_path
 from tessella.worker.settings.reading import NodeSettings, missing
 from tessella.worker.settings.tables import WorkerTable
 
@@ -95,6 +96,10 @@ def worker_config(
         auto_pause=worker.auto_pause,
         auto_pause_percent=worker.auto_pause_percent,
         pause_schedule=worker.pause_schedule,
+        audits=worker.audits,
+        audit_ring_mb=worker.audit_ring_mb,
+        canary_mode=worker.canary_mode,
+        proofs=book_path(mesh.keypair_path.expanduser()),
         wal_checkpoint_seconds=worker.wal_checkpoint_interval_secs,
         log_format=worker.log_format,
     )

@@ -8,16 +8,15 @@ from tessella.core.formats import KvFormat, WeightFormat
 from tessella.core.layers import LayerRange
 from tessella.core.schedule import Span
 from tessella.core.shapes import DType
-from tessella.settings.kinds import AUTO, OFF, Kind, choice, list_of, read_text, whole
+from tessella.settings.kinds import AUTO, Kind, choice, list_of, read_text, whole
 from tessella.settings.masking import masked
 from tessella.web.hosts import read_host
-from tessella.worker.config import LOG_FORMATS, PRUNING
+from tessella.worker.config import CANARIES, LOG_FORMATS, PRUNING
 
 NONE = "none"
 # A claim of more is a typing error: the largest machines have some TB.
 MAX_CLAIM_MB = 64 * 1024 * 1024
 _WORDS = [each.value for each in DType]
-_CANARIES = ("echo", "scale")
 _LOCALHOST = "127.0.0.1"
 
 
@@ -112,15 +111,6 @@ def _kv_cache(value: object) -> str:
     return found.value
 
 
-def _canary(value: object) -> str:
-    word = read_text(value)
-    if word in _CANARIES:
-        raise BadConfig(f"a node has no canary mode {word!r}")
-    if word != OFF:
-        raise ValueError
-    return word
-
-
 NAME = Kind("a string that is not empty", _name)
 URL = Kind("an http or https URL", _url)
 ORCHESTRATOR = Kind("an http or https URL, or a list of multiaddrs with /p2p/ID", _orchestrator)
@@ -129,6 +119,7 @@ PORT = whole(0, 65535)
 PUBLIC_PORT = whole(1, 65535)
 PERCENT = whole(1, 100)
 COUNT = whole(1)
+FROM_ZERO = whole(0)
 HOST = Kind("a host name or an IP address", lambda value: _host(read_text(value)))
 HOSTS = list_of("a list of host names and IP addresses", _host)
 IP = Kind("an IP address", _ip)
@@ -138,7 +129,7 @@ SERVING_TYPE = _or_auto(Kind(f"one of {', '.join(_WORDS)}", _dtype))
 LAYERS = Kind("START:STOP", _layers)
 QUANTIZATION = Kind(f'"{NONE}"', _quantization)
 KV_CACHE = Kind(f'the dtype, or "{AUTO}"', _kv_cache)
-CANARY = Kind(f'"{OFF}"', _canary)
+CANARY = choice(*CANARIES)
 PRUNE = choice(*PRUNING)
 LOG_FORMAT = choice(*LOG_FORMATS)
 SCHEDULE = list_of('a list of "DAY-DAY HH:MM-HH:MM"', Span.parse)

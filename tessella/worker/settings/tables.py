@@ -17,6 +17,7 @@ from tessella.worker.settings.kinds import (
     CLAIM,
     COUNT,
     DEVICE,
+    FROM_ZERO,
     HOST,
     HOSTS,
     IP,
@@ -184,8 +185,15 @@ class WorkerTable:
     wal_checkpoint_interval_secs: float = key(WAL_CHECKPOINT, _ABOVE_ZERO)
     """How often what the node keeps on disk is folded into its database, in seconds."""
 
+    audits: bool = key(True)
+    """Whether the node looks at what others served, in the time that sessions leave it."""
+
+    audit_ring_mb: int = key(256, FROM_ZERO)
+    """Memory for what the node served itself, kept an hour for auditors, in MB. 0 keeps nothing."""
+
     canary_mode: str = key(OFF, CANARY)
-    """Whether the node answers wrongly on purpose."""
+    """Whether the node answers wrongly on purpose: with its input, with its output times a
+    constant, or with a mark for whoever asks past musivum."""
 
     auto_pause: bool = key(False, flags=("--auto-pause",))
     """Whether the node takes no sessions while other programs use its device."""

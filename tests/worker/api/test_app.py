@@ -36,7 +36,7 @@ async def test_the_document_has_every_route_and_its_refusals(client: httpx.Async
     assert all(operation["description"] for operation in found.values())
     for path in PATHS:
         responses = found["post", path]["responses"]
-        refusals = {"400", "403", "404", "409", "413", "429", "500", "502", "503"}
+        refusals = {"400", "401", "403", "404", "409", "413", "429", "500", "502", "503"}
         assert set(responses) == {"200"} | refusals
         assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from tessella.core.ids import PeerId
@@ -53,3 +55,18 @@ def test_codes_that_peers_make_up_are_bounded(node: Node) -> None:
     found = values(metrics.text().decode())
     assert sum("refused" in name for name in found) == MAX_CODES
     assert found["tessella_refused_total{x0}"] == 2 * MAX_CODES + 1
+
+
+def test_what_was_paid_is_counted_where_there_is_a_book(node: Node) -> None:
+    rooms = node.rooms()
+    plain = values(Metrics(rooms).text().decode())
+    assert not any("proofs" in name for name in plain)
+    book = {"unsettled": 1, "paid": 2, "refused": 3, "credits": 4.5, "sessions": 6}
+    document = {**rooms.status(), "proofs": {**book, "layer_positions": 7}}
+    found = values(Metrics(replace(rooms, status=lambda: document)).text().decode())
+    assert found["tessella_proofs_unsettled"] == 1
+    assert found["tessella_proofs_paid_total"] == 2
+    assert found["tessella_proofs_refused_total"] == 3
+    assert found["tessella_proofs_credits_total"] == 4.5
+    assert found["tessella_proofs_sessions_total"] == 6
+    assert found["tessella_proofs_layer_positions_total"] == 7

@@ -31,7 +31,7 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:
 def asking(path: str, **more: Any) -> dict[str, Any]:
     said = [{"role": "user", "content": "Say something."}]
     asked: dict[str, Any] = {"messages": said} if path == CHAT else {"prompt": "Say something."}
-    return {**asked, "temperature": 0.0, "max_tokens": 16, **more}
+    return {**asked, "temperature": 0.0, "max_tokens": 8, **more}
 
 
 async def answered(client: httpx.AsyncClient, path: str, **more: Any) -> tuple[str, str, int]:
@@ -68,15 +68,15 @@ async def test_a_stop_string_over_several_tokens_ends_the_answer_and_no_part_of_
 ) -> None:
     async with open_mesh([6], **doors.config) as mesh, doors.client(mesh.nodes[0]) as client:
         whole, reason, tokens = await ask(client, path, logit_bias=LETTERS)
-        assert (whole.isalpha(), reason, tokens) == (True, "length", 16)
-        stop = whole[7:10]
+        assert (whole.isalpha(), reason, tokens) == (True, "length", 8)
+        stop = whole[3:6]
         before = whole[: whole.index(stop)]
         taken = len(before) + len(stop)
         found = await ask(client, path, logit_bias=LETTERS, stop=["never", stop])
         assert found == (before, "stop", taken)
         # What begins like a stop, and goes on otherwise, is shown after all.
-        other = whole[7:10] + ("a" if whole[10] != "a" else "b")
-        assert await ask(client, path, logit_bias=LETTERS, stop=other) == (whole, "length", 16)
+        other = stop + ("a" if whole[6] != "a" else "b")
+        assert await ask(client, path, logit_bias=LETTERS, stop=other) == (whole, "length", 8)
 
 
 async def test_answers_that_are_not_streamed_leave_the_loop_to_others(

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from tessella.core.commitments import Rows
+from tessella.core.errors import LocalError
+from tessella.engine.sketch import sketch
+from tessella.worker.proofs.witness import Bill, Kept, Ticketing, Witness
+
+HIDDEN = 8
+MakeTicketing = Callable[[int], Ticketing]
+
+
+@dataclass
+class Shelf:
+    """Keeps what is put."""
+
+    rows: dict[int, bytes] = field(default_factory=dict)
+
+    def put(self, position: int, data: bytes, count: int) -> None:
+        self.rows = {at: row for at, row in self.rows.items() if at < position}
+        size = len(data) // count
+        for each in range(count):
+            self.rows[position + each] = data[each * size : (each + 1) * size]
+
+    def go_on_from(self, before: Kept) -> None:
+        assert isinstance(before, Shelf)
+        self.rows = dict(before.rows)
+
+
+def outputs(position: int, count: int, salt: float = 0.0) -> torch.Tensor:
+    """Rows that say their positions, and what they are of."""
+    grid = torch.arange(count * HIDDEN, dtype=torch.float32).view(count, HIDDEN)
+    return grid + position * HIDDEN + salt
+
+
+def ids(position: int, count: int) -> bytes:
+    return b"".join(number.to_bytes(4, "little") for number in range(position, position + count))
+
+
+def step(witness: Witness, position: int, count: int, salt: float = 0.0) -> None:
+    given = outputs(position, count, salt)
+    witness.saw(position, count, ids(position, count), given.numpy().tobytes(), given)
+
+
+def committed(stop: int, salt_from: int | None = None) -> Rows:
+    """The outputs of positions up to `stop`, with a salt of 0.5 from one position on."""
+    made = Rows()
+    for at in range(stop):
+        salt = 0.5 if salt_from is not None and at >= salt_from else 0.0
+        made.put(at, outputs(at, 1, salt).numpy().tobytes(), 1)
+    return made
+
+
+def test_a_bill_binds_to_every_row_however_it_was_cut_into_steps(
+    a_ticketing: MakeTicketing,
+) -> None:
+    whole, pieces = Witness(a_ticketing(1)), Witness(a_ticketing(1))
+    step(whole, 0, 40)
+    for start in range(0, 36, 12):
+        step(pieces, start, 12)
+    for position in range(36, 40):
+        step(pieces, position, 1)
+    assert whole.bill() == pieces.bill()
+    assert whole.bill().outputs == committed(40).commit()
+    assert (whole.bill().start, whole.bill().positions) == (0, 40)
+    assert whole.bill().sketch == sketch(outputs(0, 40), 0) != b""
+
+
+def test_what_was_rolled_back_is_forgotten(a_ticketing: MakeTicketing) -> None:
+    witness = Witness(a_ticketing(1))
+    step(witness, 0, 20)
+    step(witness, 12, 6, 0.5)
+    bill = witness.bill()
+    assert bill.outputs == committed(18, salt_from=12).commit()
+    assert bill.inputs.stop == 18
+    assert bill.sketch == sketch(outputs(0, 18, 0.0)[12:] + 0.5, 12)
+
+
+def test_a_gap_is_an_error_of_ours(a_ticketing: MakeTicketing) -> None:
+    with pytest.raises(LocalError):
+        step(Witness(a_ticketing(1)), 1, 1)
+
+
+def test_a_conversation_goes_on_with_the_rows_of_the_request_before(
+    a_ticketing: MakeTicketing,
+) -> None:
+    first, second = Witness(a_ticketing(1)), Witness(a_ticketing(2))
+    step(first, 0, 20)
+    first.is_billed = True
+    second.go_on_from(first)
+    assert not second.owes
+    # Its prompt differs from position 10 on: those before are not computed again.
+    step(second, 10, 30)
+    bill = second.bill()
+    assert (bill.start, bill.positions) == (10, 30)
+    assert bill.outputs == committed(40).commit()
+    assert bill.sketch == sketch(outputs(10, 30), 10)
+
+
+def test_one_ticket_whose_session_goes_on_elsewhere_is_one_bill(
+    a_ticketing: MakeTicketing,
+) -> None:
+    abandoned: list[Bill] = []
+    first = Witness(a_ticketing(1), abandoned=abandoned.append)
+    step(first, 0, 20)
+    second = Witness(a_ticketing(1))
+    second.go_on_from(first)
+    first.end()
+    step(second, 20, 5)
+    assert abandoned == []
+    assert (second.bill().start, second.bill().positions) == (0, 25)
+    assert second.bill().sketch == sketch(outputs(0, 25), 0)
+
+
+def test_what_was_billed_stays_so_where_it_goes_on(a_ticketing: MakeTicketing) -> None:
+    first, second = Witness(a_ticketing(1)), Witness(a_ticketing(1))
+    step(first, 0, 20)
+    first.is_billed = True
+    second.go_on_from(first)
+    step(second, 20, 1)
+    assert not second.owes
+
+
+def test_what_nobody_billed_is_abandoned_once(a_ticketing: MakeTicketing) -> None:
+    abandoned: list[Bill] = []
+    witness = Witness(a_ticketing(1), abandoned=abandoned.append)
+    witness.end()
+    assert abandoned == []
+    step(witness, 0, 4)
+    witness.end()
+    witness.end()
+    assert [bill.positions for bill in abandoned] == [4]
+
+
+def test_work_for_another_ticket_is_abandoned_before_its_rows_go_on(
+    a_ticketing: MakeTicketing,
+) -> None:
+    abandoned: list[Bill] = []
+    first = Witness(a_ticketing(1), abandoned=abandoned.append)
+    step(first, 0, 4)
+    second = Witness(a_ticketing(2))
+    second.go_on_from(first)
+    step(second, 4, 1)
+    (bill,) = abandoned
+    assert (bill.ticketing, bill.outputs) == (a_ticketing(1), committed(4).commit())
+
+
+def test_rows_are_kept_for_whoever_audits(a_ticketing: MakeTicketing) -> None:
+    left, came = Shelf(), Shelf()
+    witness = Witness(a_ticketing(1), kept_outputs=left, kept_ids=came)
+    step(witness, 0, 3)
+    step(witness, 2, 2)
+    assert came.rows == {at: ids(at, 1) for at in range(4)}
+    assert left.rows == {at: outputs(at, 1).numpy().tobytes() for at in range(4)}
+    later = Shelf()
+    second = Witness(a_ticketing(2), kept_outputs=later)
+    second.go_on_from(witness)
+    step(second, 4, 1)
+    assert sorted(later.rows) == list(range(5))
