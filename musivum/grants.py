@@ -19,15 +19,15 @@ from typing import Protocol
 from musivum.availability import unavailable
 from musivum.books import Books
 from musivum.config import MusivumConfig
+from musivum.given import Given
 from musivum.node import Node
-from tessella.core.draw import Lot, draw_chain, spares_of
+from tessella.core.draw import Lot, as_measured, draw_chain, spares_of
 from tessella.core.errors import BadRequest, ModelUnavailable, UnknownManifest, UnknownModel
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import AskGrant, Granted, Stage, Ticket, TicketStage
 from tessella.core.numeric import NumericClass
 from tessella.core.peers import PeerRow
-from tessella.core.plan import UNMEASURED_LAYER_MS
 from tessella.core.shapes import DType
 from tessella.core.tickets import (
     ANONYMOUS,
@@ -106,6 +106,7 @@ class Grants:
         self._rng = rng
         # The one drawn first is the first that is forgotten.
         self._drawn: dict[bytes, _Drawn] = {}
+        self._given = Given()
 
     def __len__(self) -> int:
         """How many chains are remembered."""
@@ -127,6 +128,7 @@ class Grants:
             self._ticket(request_id, drawn, asked, tier), self._identity
         )
         self._remember(request_id, drawn)
+        self._note(drawn.chain)
         entry = self._books.roster.node(drawn.chain[0].peer_id).row
         return Granted(payload, signature, entry.addrs, entry.api_url)
 
@@ -151,7 +153,7 @@ class Grants:
             raise UnknownModel(f"nobody serves a model {model[:200]!r}") from None
         nodes = self._fitting(model, manifest.contract)
         first = self._first(caller, model) if asked.anonymous else None
-        rows = [self._priced(node.row) for node in nodes]
+        rows = [self._priced(row) for row in as_measured(map(self._loaded, nodes))]
         try:
             chain = draw_chain(rows, manifest.shape.layers, first, self._rng)
         except ModelUnavailable as exc:
@@ -172,11 +174,17 @@ class Grants:
 
     def _priced(self, row: PeerRow) -> PeerRow:
         """A row as dear as it is trusted to be: who is suspected is taken where others are slow."""
-        weight = self._trust.weight(row.peer_id)
-        if weight == 1.0:
-            return row
-        step_ms = row.step_ms or UNMEASURED_LAYER_MS * len(row.layers)
-        return replace(row, step_ms=weight * step_ms)
+        return replace(row, step_ms=self._trust.weight(row.peer_id) * row.step_ms)
+
+    def _loaded(self, node: Node) -> PeerRow:
+        """A row as busy as its node will say that it is."""
+        return replace(node.row, queue_depth=node.row.queue_depth + self._given.to(node))
+
+    def _note(self, chain: Sequence[Stage]) -> None:
+        roster = self._books.roster
+        if len(self._given) > 2 * len(roster) + len(chain):
+            self._given.forget(node.peer_id for node in roster.nodes())
+        self._given.note(roster.node(stage.peer_id) for stage in chain)
 
     def _first(self, caller: PeerId, model: ModelId) -> PeerId:
         row = self._books.roster.node(caller).row

@@ -10,7 +10,6 @@ from musivum.audits.marks import MarkTable
 from musivum.audits.opinions import (
     SKETCHED,
     Next,
-    Opinion,
     findings,
     is_split,
     next_after,
@@ -76,9 +75,9 @@ class Hearing:
         if opinion.is_bad:
             logger.info("rejected: %s by %s: %s", audit.worker, auditor, opinion.reason)
             self._suspect(audit, audit.worker)
-            canary = self._copied_from(audit, opinion)
+            canary = self._copied_from(audit)
             if canary is not None:
-                await self._copied(audit, opinion, canary)
+                await self._copied(audit, canary)
                 return
         if len(audit.opinions) == 2 and is_split(audit.opinions):
             self._counters["split"] += 1
@@ -92,21 +91,27 @@ class Hearing:
         audit.lifted.setdefault(peer_id, standing.suspect_left)
         self._standings.put(standing.suspected())
 
-    def _copied_from(self, audit: OpenAudit, opinion: Opinion) -> PeerId | None:
-        """The canary whose mark an auditor measured without knowing it."""
+    def _copied_from(self, audit: OpenAudit) -> PeerId | None:
+        """The canary whose mark two auditors measured unknowingly: one might be its friend."""
+        bad = [opinion for opinion in audit.opinions if opinion.is_bad]
+        if len(bad) < 2:
+            return None
+        parties = {audit.worker, *(opinion.auditor for opinion in audit.opinions)}
         ticket = audit.claim.ticket
         during = (ticket.issued_at - CLOCK_SECONDS, ticket.expires_at + CLOCK_SECONDS)
 
         def trusts(canary: PeerId) -> bool:
-            is_party = canary in (opinion.auditor, audit.worker)
-            return not is_party and not self._standings.is_barred(canary)
+            return canary not in parties and not self._standings.is_barred(canary)
 
-        return self._marks.find(audit.worker, opinion.gain, during, trusts)
+        found = {self._marks.find(audit.worker, each.gain, during, trusts) for each in bad}
+        return found.pop() if len(found) == 1 else None
 
-    async def _copied(self, audit: OpenAudit, opinion: Opinion, canary: PeerId) -> None:
-        finding = Finding(Verdict.FRAUD, opinion.auditor, audit.claim.request_id)
+    async def _copied(self, audit: OpenAudit, canary: PeerId) -> None:
+        request_id = audit.claim.request_id
+        bad = [each for each in audit.opinions if each.is_bad]
+        found = [Finding(Verdict.FRAUD, each.auditor, request_id) for each in bad]
         self._counters["copied"] += 1
-        await self._decide(audit, [finding], f"copied from {canary}")
+        await self._decide(audit, found, f"copied from {canary}")
 
     async def expire(self, audit: OpenAudit) -> None:
         """Nobody else will look at a hop: what was said of it is all there is."""

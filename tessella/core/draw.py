@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
+from statistics import median
 
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
@@ -31,6 +32,24 @@ MAX_SPARES = 8
 
 Lot = Callable[[], float]
 """Draws a number from 0 to 1, evenly."""
+
+
+def as_measured(rows: Iterable[PeerRow]) -> list[PeerRow]:
+    """The rows, where who measured nothing yet is taken to be as fast as others with its range.
+
+    A node measures while it serves, so it has to be drawn first. Where nobody did, all are equal.
+    """
+    rows = list(rows)
+    measured: dict[LayerRange, list[float]] = {}
+    for row in rows:
+        if row.step_ms:
+            measured.setdefault(row.layers, []).append(row.step_ms)
+    usual = {layers: median(found) for layers, found in measured.items()}
+    return [row if row.step_ms else replace(row, step_ms=_usual(row, usual)) for row in rows]
+
+
+def _usual(row: PeerRow, usual: dict[LayerRange, float]) -> float:
+    return usual.get(row.layers, UNMEASURED_LAYER_MS * len(row.layers))
 
 
 def draw_chain(

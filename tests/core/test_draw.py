@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessella.core.draw import MAX_ALIKE, MAX_SPARES, TOLERANCE, draw_chain, spares_of
+from tessella.core.draw import MAX_ALIKE, MAX_SPARES, TOLERANCE, as_measured, draw_chain, spares_of
 from tessella.core.errors import ModelUnavailable
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
@@ -161,3 +161,13 @@ def test_spares_are_no_more_than_there_may_be() -> None:
     chain = (Stage(PeerId("n00"), LayerRange(0, 10)),)
     assert len(spares_of(rows, chain)) == MAX_SPARES
     assert spares_of(rows[:1], chain) == ()
+
+
+def test_who_measured_nothing_is_taken_to_be_as_fast_as_its_twins() -> None:
+    rows = [
+        row("fast", 0, 4, step_ms=10.0),
+        row("slow", 0, 4, step_ms=30.0),
+        row("new", 0, 4, step_ms=0.0),
+        row("alone", 4, 6, step_ms=0.0),
+    ]
+    assert [each.step_ms for each in as_measured(rows)] == [10.0, 30.0, 20.0, 10.0]

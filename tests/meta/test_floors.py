@@ -33,7 +33,7 @@ VIOLATIONS = {
 GROUND_IMPORTS = {
     "__future__", "base64", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib",
     "heapq", "hmac", "ipaddress", "itertools", "json", "math", "msgpack", "nacl", "operator", "re",
-    "struct", "tessella", "types", "typing",
+    "statistics", "struct", "tessella", "types", "typing",
 }  # fmt: skip
 
 WITHOUT_TORCH = """

@@ -87,6 +87,11 @@ class Hub:
         self.books.roster.ready(IDS[number], LayerRange(start, stop), now)
         return IDS[number]
 
+    def hears_of(self, number: int) -> None:
+        """Have a node say that nothing waits there: by then it counts what it was granted."""
+        now = self.books.clocks.now() + 1e-3
+        self.books.roster.announce(IDS[number], Announce("Healthy", 0, 0.0), now)
+
     async def ticket(self, asked: AskGrant = ASKED, caller: PeerId = CLIENT) -> Ticket:
         """The ticket of a grant."""
         return opened(await self.grants.grant(caller, asked))
@@ -193,6 +198,7 @@ async def test_who_is_barred_serves_nobody_and_who_is_suspected_seldom(hub: Hub)
     hub.trust.dear[IDS[3]] = 2.0
     first = await hub.ticket()
     for _ in range(20):
+        hub.hears_of(4)
         ticket = await hub.ticket()
         assert ticket.chain[1].peer_id == IDS[4]
         assert {spare.peer_id for spare in ticket.spares} == {IDS[3]}
@@ -329,3 +335,18 @@ async def test_the_operator_says_how_large_a_ticket_may_be(make: Make) -> None:
     assert (await hub.ticket(replace(ASKED, max_tokens=50))).max_tokens == 50
     with pytest.raises(BadRequest, match="1 to 50"):
         await hub.ticket(replace(ASKED, max_tokens=51))
+
+
+async def test_what_was_granted_is_spread_before_anybody_says_how_busy_it_is(hub: Hub) -> None:
+    hub.serves(1, 4, 10)
+    hub.serves(3, 4, 10)
+    drawn = [(await hub.ticket()).chain[1].peer_id for _ in range(20)]
+    assert {drawn.count(IDS[1]), drawn.count(IDS[3])} == {10}
+
+
+async def test_a_node_that_measured_nothing_yet_is_drawn_like_its_twins(hub: Hub) -> None:
+    for number in (1, 3):
+        hub.serves(number, 4, 10)
+    hub.books.roster.announce(IDS[1], Announce("Healthy", 0, 2.0), hub.books.clocks.now() + 1e-3)
+    drawn = [(await hub.ticket()).chain[1].peer_id for _ in range(10)]
+    assert drawn.count(IDS[3]) == 5

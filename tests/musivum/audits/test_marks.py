@@ -113,12 +113,14 @@ def copying(room: Room) -> Copying:
     return Copying(room)
 
 
-async def test_who_serves_a_canarys_answer_as_its_own_is_barred_at_once(
+async def test_who_serves_a_canarys_answer_as_its_own_is_barred_when_two_measured_it(
     room: Room, copying: Copying, autojump_clock: MockClock
 ) -> None:
     await copying.marked()
     room.works(copying.copier)
     await room.judged(copying.auditors[0], said(median=0.05, gain=1.0495))
+    assert room.audits.barred(copying.copier) is None
+    await room.judged(copying.auditors[1], said(median=0.05, gain=1.0505))
     assert room.audits.barred(copying.copier) == f"copied from {copying.canary}"
     assert room.audits.counters()["copied"] == 1
 

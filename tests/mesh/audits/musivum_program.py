@@ -1,0 +1,78 @@
+"""A musivum that tells of each audit in a line of JSON, beside what it tells anyway.
+
+python -m tests.mesh.audits.musivum_program [ARGUMENTS OF musivum]
+
+    {"event": "opinion", "worker": ..., "auditor": ..., "verdict": ..., "request": ..., "at": ...}
+    {"event": "in_vain", "worker": ..., "auditor": ..., "at": ...}
+    {"event": "slashed", "worker": ..., "reason": ..., "at": ...}
+
+Waits are shorter than a mesh needs, so that a test is over sooner; all else is as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from musivum.audits import choosing, desk
+from musivum.audits.hearing import Hearing
+from musivum.audits.opinions import opinion_of
+from musivum.audits.penalties import Penalties
+from musivum.audits.queue import OpenAudit
+from musivum.cli import run
+from tessella.core.ids import PeerId
+from tessella.core.messages import AuditReport
+
+
+def tell(event: str, worker: PeerId, *, at: float | None = None, **more: object) -> None:
+    """A line on stdout; `at` is seconds since 1970."""
+    fact = {"event": event, "worker": worker, "at": time.time() if at is None else at, **more}
+    print(json.dumps(fact), flush=True)  # noqa: T201 - what is read by whoever asked
+
+
+def shorten_waits() -> None:
+    """Nobody waits long for another auditor."""
+    choosing.TURN_SECONDS, choosing.SETTLING_SECONDS, choosing.FRESH_SECONDS = 1.0, 2.0, 0.5
+    desk.TICK_SECONDS = 0.2
+
+
+def tell_of_audits() -> None:
+    """Tell what auditors say, and what follows."""
+    heard, in_vain, punish = Hearing.heard, Hearing.in_vain, Penalties.punish
+
+    async def tell_heard(
+        self: Hearing, audit: OpenAudit, auditor: PeerId, report: AuditReport
+    ) -> None:
+        layers = len(audit.claim.proof.layers)
+        opinion = opinion_of(auditor, report, audit.klass, layers)
+        tell(
+            "opinion",
+            audit.worker,
+            auditor=auditor,
+            request=audit.claim.request_id.hex(),
+            verdict=opinion.verdict.value,
+            reason=opinion.reason,
+            found=report.found,
+        )
+        await heard(self, audit, auditor, report)
+
+    def tell_in_vain(self: Hearing, audit: OpenAudit, auditor: PeerId, *, has_other: bool) -> None:
+        tell("in_vain", audit.worker, auditor=auditor)
+        in_vain(self, audit, auditor, has_other=has_other)
+
+    async def tell_punish(self: Penalties, peer_id: PeerId, reason: str, hop_micro: int) -> bool:
+        at = time.time()
+        is_punished = await punish(self, peer_id, reason, hop_micro)
+        if is_punished:
+            tell("slashed", peer_id, at=at, reason=reason)
+        return is_punished
+
+    Hearing.heard = tell_heard  # type: ignore[method-assign]
+    Hearing.in_vain = tell_in_vain  # type: ignore[method-assign]
+    Penalties.punish = tell_punish  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    shorten_waits()
+    tell_of_audits()
+    run()
