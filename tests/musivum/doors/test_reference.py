@@ -320,7 +320,7 @@ def test_limits_are_those_of_the_program() -> None:
         f"positions of one ticket | {config.max_ticket_tokens:,} (`max_ticket_tokens`)",
         f"{config.mint_daily_cap:,} credits (`mint_daily_cap`)",
         f"{MAX_HEADER_LINES} lines, {MAX_HEADER_BYTES // 1024} KiB",
-        f"{admission.MAX_NONCES_PER_PEER} in {call_rules.NONCE_SECONDS:g} s",
+        f"{admission.MAX_NONCES_PER_PEER:,} in {call_rules.NONCE_SECONDS:g} s",
         f"{probes.MAX_REPORTS} in {probes.REPORT_WINDOW:g} s",
         f"{operator.MAX_FAILURES} in {operator.FAILURE_WINDOW:g} s",
         f"{config.max_nodes_per_network} (`max_nodes_per_network`)",
