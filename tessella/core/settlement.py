@@ -80,9 +80,11 @@ def attest(claim: Claim, others: Mapping[int, Claim]) -> Attested:
     shared = [
         _positions(claim, upto, chain[place].proof.start) for place, upto in agreed.items() if upto
     ]
-    if shared:
+    wanted = _by_its_word(claim).positions
+    if shared and (max(shared) >= wanted or None not in agreed.values()):
         return Attested(max(shared))
     if None in agreed.values():
+        # Whoever comes first may say less than is so: nobody's pay depends on the order.
         return Attested(is_settled=False)
     if len(neighbours) > 1:
         return Attested(is_refuted=True)

@@ -68,6 +68,17 @@ def test_the_smaller_count_of_the_two_is_paid() -> None:
     assert made(middle, entry).positions == 50
 
 
+def test_a_neighbour_that_says_too_much_costs_nobody_else_and_whatever_comes_first() -> None:
+    work = Work([identity(n) for n in range(1, 4)])
+    inflated, middle, tail = (
+        read_claim(work.proof(place, count), {MUSIVUM.peer_id}, NOW)
+        for place, count in enumerate((90, 50, 50))
+    )
+    assert made(middle, inflated) == Attested(is_settled=False)
+    assert made(middle, inflated, tail) == made(middle, tail) == Attested(50)
+    assert made(inflated, middle, tail) == made(inflated, middle) == Attested(32)
+
+
 def test_positions_that_a_neighbour_says_were_held_before_are_not_paid() -> None:
     (entry, _, _) = claims(WORK, 50, 50, 50)
     (_, middle, _) = claims(WORK, 50, 50, 50, start=40)

@@ -226,10 +226,9 @@ async def test_who_says_more_than_it_did_gets_what_its_neighbours_saw(
         f"paid_positions={paid[0] // (10 * MICRO_PER_LAYER_TOKEN)}"
     )
     assert refused == len(claims), list(zip(claims, outcomes, strict=True))
-    # As far as a mark that both of them have: it gains nothing.
+    # As far as a mark that both of them have: it gains nothing, and harms nobody.
     assert 0 < paid[0] <= PAY
-    assert 0 < paid[1] <= PAY
-    assert paid[2] == PAY
+    assert paid[1:] == [PAY, PAY]
 
 
 async def test_a_stage_that_lies_about_its_neighbours_is_not_paid_and_they_are(
