@@ -117,6 +117,8 @@ def pack_batch(proofs: Iterable[SignedProof]) -> bytes:
 
 def unpack_batch(data: bytes) -> list[SignedProof]:
     """The inverse. Raises BadFrame for torn bytes, or more than a batch may have."""
+    if len(data) > MAX_BATCH_BYTES:
+        raise BadFrame(f"a batch of {len(data)} bytes, over {MAX_BATCH_BYTES}")
     found: list[SignedProof] = []
     start = 0
     while start < len(data):

@@ -22,6 +22,7 @@ from tessella.core.errors import (
 from tessella.core.layers import LayerRange
 from tessella.core.proofs import (
     MAX_BATCH,
+    MAX_BATCH_BYTES,
     MAX_PROOF_BYTES,
     SignedProof,
     pack_batch,
@@ -118,6 +119,8 @@ def test_a_torn_batch_is_refused_wherever_it_is_torn() -> None:
 
 
 def test_a_batch_has_an_end() -> None:
+    with pytest.raises(BadFrame, match=str(MAX_BATCH_BYTES)):
+        unpack_batch(bytes(MAX_BATCH_BYTES + 1))
     with pytest.raises(BadFrame, match=str(MAX_BATCH)):
         unpack_batch(pack_batch([SignedProof(b"", bytes(64))] * (MAX_BATCH + 1)))
 

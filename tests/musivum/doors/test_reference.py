@@ -3,6 +3,7 @@ its signature verifies."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from base64 import b64encode, urlsafe_b64decode
@@ -17,9 +18,11 @@ from trio.testing import MockClock
 from musivum import admission, node_calls, operator, probes, settling
 from musivum.audit_room import NoAudits
 from musivum.config import MusivumConfig
+from musivum.federation.partners import Partner
 from musivum.pages import MAX_NEXT_HOPS
 from musivum.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.routes import BODIES, http_app
+from musivum.routes.federation import FORGET, STATUS
 from musivum.routes.ledger import BATCH, CREDITS, DONE, GRANT, REPORT, TASK
 from musivum.testing_http import BASE_URL, Body, Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork
@@ -32,14 +35,26 @@ from tessella.core.messages import AuditTask, SignedOrder, Ticket, decode_sealed
 from tessella.core.proofs import MAX_BATCH
 from tessella.core.shape_json import encode_shape
 from tessella.core.shapes import ModelShape, Rope
-from tessella.core.signed_request import PURPOSE_HTTP, Request, sign_request, signed_text
+from tessella.core.signed_request import (
+    NONCE,
+    PURPOSE_HTTP,
+    Request,
+    check_answer,
+    sign_request,
+    signed_text,
+)
 from tessella.web.bodies import MAX_HEADER_BYTES, MAX_HEADER_LINES
 from tessella.web.errors import type_of
 from tessella.web.server import ServeLimits
 from tests.core.work import Work
+from tests.musivum.federation.light import url_of
+from tests.musivum.federation.whole import SNAPSHOT, Apps
+from tests.musivum.federation.whole import musivum as another_musivum
+from tests.musivum.federation.whole import signed as signed_page
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "api.md"
 MUSIVUM_SEED = b"m" * 32
+PARTNER = Identity(b"A" * 32)
 SEEDS = [bytes([number]) * 32 for number in (1, 2, 3)]
 TOKEN = "the-operators-token"
 MODEL = "smollm2-135m-instruct"
@@ -65,7 +80,6 @@ SERVED: Body = {
     "parallel_slots": 4,
 }
 SIGNED = ("/register", "/announce", "/ready", "/deregister", "/report_failure", REPORT)
-FEDERATION = {"GET /federation/status", "POST /federation/forget"}
 CLAIMS = (376, 369, 347)
 # Of every route, or of every signed one; they stand in the table alone.
 EVERYWHERE = {400, 401, 403, 413, 429}
@@ -107,9 +121,11 @@ class Measured:
 
 async def measured() -> Seen:
     """Every route, by a mesh of three nodes of which the last is loading at first."""
-    net = MemoryNetwork()
+    net, ours, others = MemoryNetwork(), Identity(MUSIVUM_SEED), Apps()
+    listed = MusivumConfig(federation=(Partner(PARTNER.peer_id, url_of(PARTNER)),))
     async with (
-        answering(net, MUSIVUM_SEED, MusivumConfig(), token=TOKEN) as door,
+        another_musivum(PARTNER, (ours,), others),
+        answering(net, MUSIVUM_SEED, listed, token=TOKEN, to_nodes=others) as door,
         http_node(net, SEEDS[0], door) as first,
         http_node(net, SEEDS[1], door) as second,
         http_node(net, SEEDS[2], door) as last,
@@ -122,6 +138,7 @@ async def measured() -> Seen:
         await work_is_paid(to, [first, second, last])
         await somebody_audits(to, door, last)
         await the_ledger_is_read(to, second)
+        await partners_follow(to, door)
         await the_operator_publishes(to)
         await to.said(first, "/deregister", {})
         await first.join(**SERVED, vram_mb=CLAIMS[0], layers=[0, 9])
@@ -218,6 +235,20 @@ async def the_ledger_is_read(to: Measured, node: HttpNode) -> None:
     await to.ordered("/appeal", {"peer_id": node.peer_id, "reason": "its auditor was at fault"})
 
 
+async def partners_follow(to: Measured, door: Door) -> None:
+    """The last page that is seen is a partner's; what the operator is given has its fields."""
+    await door.opened.rooms.federation.followers[PARTNER.peer_id].pull()
+    await to.read(STATUS)
+    headers = signed_page(PARTNER, door.peer.peer_id, since=1, limit=1)
+    page = await door.client.get(f"{SNAPSHOT}?since=1&limit=1", headers=headers)
+    digest = hashlib.sha256(page.raise_for_status().content).hexdigest()
+    lines = ("tessella-v1", PARTNER.peer_id, headers[NONCE], "page", digest)
+    check_answer(door.peer.peer_id, "\n".join(lines).encode(), page.headers)
+    assert fields(page.json()) == fields(to.seen[f"GET {SNAPSHOT}"]["answer"])
+    to.seen[f"GET {SNAPSHOT}"] = {"answer": page.json()}
+    await to.ordered(FORGET, {"peer_id": PARTNER.peer_id})
+
+
 async def the_operator_publishes(to: Measured) -> None:
     file = {"name": "model.gguf", "bytes": 98_879_136, "sha256": "5a" * 32}
     manifest = {"model_id": MODEL, "shape": SERVED["shape"], "files": [file]}
@@ -254,16 +285,16 @@ async def test_every_route_has_its_section(autojump_clock: MockClock) -> None:
     routes = {f"GET {path}" for path in (*PUBLIC, "/status", "/metrics")}
     routes |= {f"{each.method} {each.path}" for each in OPERATOR.values()}
     routes |= {f"POST {path}" for path in (*SIGNED, DONE, BATCH)}
-    routes |= {f"GET {path}" for path in (*LEDGER, GRANT, CREDITS, TASK)}
-    assert set(sections()) - FEDERATION == routes
+    routes |= {f"GET {path}" for path in (*LEDGER, GRANT, CREDITS, TASK, STATUS)} | {
+        f"POST {FORGET}"
+    }
+    assert set(sections()) == routes
     assert set(seen) == routes - {"GET /metrics"} | {"error"}
 
 
 async def test_examples_have_the_fields_of_real_answers(autojump_clock: MockClock) -> None:
     seen = await measured()
     for route, text in sections().items():
-        if route in FEDERATION:
-            continue
         told = examples(text)
         for kind in ("body", "answer"):
             real = seen.get(route, {}).get(kind)
