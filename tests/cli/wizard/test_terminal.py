@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import socket
 import stat
 import struct
@@ -41,6 +42,13 @@ except EndedBySignal as ended:
 """
 
 
+def _as_a_shell_starts_it() -> None:
+    """Ctrl-C reaches the processes of a terminal only once it is theirs, and those that were not
+    told to ignore it, as whatever runs in the background is."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A terminal with the wizard at it."""
 
@@ -58,8 +66,7 @@ class Terminal:
             cwd=directory,
             env={**os.environ, "PYTHONPATH": os.getcwd(), "TERM": "dumb"},
             start_new_session=True,
-            # Ctrl-C reaches the processes of a terminal only once it is theirs.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_a_shell_starts_it,
         )
         os.close(theirs)
 
