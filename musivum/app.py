@@ -142,6 +142,7 @@ async def open_rooms(
         caps = Caps(worker=config.mint_daily_cap * MICRO)
         listed = issuers(identity, config.federation)
         ledger = Ledger(identity, store, clock, caps, lambda: listed)
+        listed |= await ledger.keepers()
         federation = Federation(
             Caller(identity, client),
             Taking(ledger, store),

@@ -329,7 +329,8 @@ class RegisterBody(Body):
     layers: Span | None = None
     """The range it holds, or insists on."""
     weights: StoredWord = ""
-    """How the weights that it loads are stored; without it, nothing of it is audited."""
+    """How the weights that it loads are stored; without it, it can be audited by nobody, and no
+    ticket names it."""
     canary: bool = False
     """Whether it answers wrongly on purpose: it is listed as that, and never a stage."""
 

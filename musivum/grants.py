@@ -169,7 +169,10 @@ class Grants:
         return [
             node
             for node in nodes
-            if node.row.contract == contract and self._trust.barred(node.peer_id) is None
+            if node.row.contract == contract
+            # Whoever does not say what its weights are could be audited by nobody.
+            and node.wish.weights
+            and self._trust.barred(node.peer_id) is None
         ]
 
     def _priced(self, row: PeerRow) -> PeerRow:
@@ -187,7 +190,13 @@ class Grants:
         self._given.note(roster.node(stage.peer_id) for stage in chain)
 
     def _first(self, caller: PeerId, model: ModelId) -> PeerId:
-        row = self._books.roster.node(caller).row
+        node = self._books.roster.node(caller)
+        row = node.row
+        if not node.wish.weights:
+            raise BadRequest(
+                f"{caller} does not say the format of its weights: nobody could audit what it is "
+                "paid for"
+            )
         if row.model != model or row.layers.start != 0 or not row.serves:
             raise BadRequest(
                 f"an anonymous request begins at who asks: {caller} does not serve layer 0 of "

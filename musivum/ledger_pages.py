@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from musivum.bodies import NoArguments
 from musivum.ledger import Credits, Ledger, SignedHead
 from musivum.ledger_bodies import (
@@ -15,9 +17,14 @@ from musivum.ledger_bodies import (
     SnapshotBody,
 )
 from musivum.ledger_words import base64, entry_body, head_body, in_credits
-from tessella.core.errors import UnknownEntry
+from tessella.core.errors import StoreUnavailable, UnknownEntry
 from tessella.core.ids import PeerId
 from tessella.core.ledger import Head, open_head
+
+# A proof takes the database's one thread for some tens of milliseconds, and anybody may ask for it:
+# of so many at a time, what is to be settled waits for one, and not for all who are curious.
+PROOFS_AT_ONCE = 2
+MAX_WAITING = 64
 
 
 class LedgerPages:
@@ -25,6 +32,7 @@ class LedgerPages:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._turns = trio.CapacityLimiter(PROOFS_AT_ONCE)
 
     async def head(self, _: NoArguments) -> HeadBody:
         """How long the ledger is and what it holds, signed. Whoever keeps a head can not be told
@@ -39,8 +47,14 @@ class LedgerPages:
         """Entries from `index` on, and what joins the last of them to the head; and what shows that
         the tree of `to` entries begins with that of `from`.
 
-        Raises UnknownEntry for what is not there.
+        Raises UnknownEntry for what is not there, StoreUnavailable where too many ask.
         """
+        if self._turns.statistics().tasks_waiting >= MAX_WAITING:
+            raise StoreUnavailable(f"{MAX_WAITING} proofs of entries are waited for")
+        async with self._turns:
+            return await self._proof(asked)
+
+    async def _proof(self, asked: ProofArguments) -> LedgerProofBody:
         least = max(asked.since, asked.to or 0, 0 if asked.index is None else asked.index + 1)
         signed, head = await self._head(least)
         to = head.size if asked.to is None else asked.to

@@ -90,6 +90,7 @@ def a_registration(addrs: tuple[str, ...] = ("/ip4/10.0.0.9/tcp/4001",)) -> Regi
         claim_mb=8,
         device="cpu",
         dtype="f32",
+        weights="f32",
         context=256,
         slots=1,
         kv="f32",

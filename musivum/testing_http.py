@@ -167,6 +167,7 @@ def registration_body(peer_id: PeerId, addrs: tuple[str, ...]) -> Body:
         "vram_mb": 8,
         "device": "cpu",
         "dtype": "f32",
+        "weights": "f32",
         "context_size": 256,
         "parallel_slots": 1,
         "model_id": "small",

@@ -2,8 +2,9 @@
 
 Whoever asks first would be whoever wants a certain audit most, such as a friend of the audited. So
 a keyed hash of audit and node says who may have it: about one of those that ask, then twice as many
-with every turn that nobody takes it. Kept out while there is anybody else: whose chain it was, and
-who judged this worker the last time.
+with every turn that nobody takes it. Kept out while there is anybody else: whose chain it was, who
+judged this worker the last time, and who did not show yet that it can compute these layers itself:
+an identity costs nothing, and a verdict may cost a node all that it earned.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ TURN_SECONDS = 20.0
 ACTIVE_SECONDS = 600.0
 # Before anybody less fitting is asked, those who fit have this long to be heard of.
 SETTLING_SECONDS = 30.0
+# And before a newcomer is: whoever judged this worker the last time is still the better one.
+NOVICE_SECONDS = 4 * SETTLING_SECONDS
 # Of so many nodes who might audit something is looked up once in this time.
 FRESH_SECONDS = 5.0
+# Audits that a node passed itself, of late, before its word is as good as others'.
+LEAST_PASSED = 3.0
 _DRAW_BYTES = 8
 _DRAW_SPAN = 1 << (8 * _DRAW_BYTES)
 # Beyond so many turns everybody may have it.
@@ -74,6 +79,8 @@ def holds(node: Node, need: Need) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Active:
     peers: frozenset[PeerId]
+    novices: frozenset[PeerId]
+    """Those of them that passed too few audits; none where all are such."""
     until: float
 
 
@@ -108,6 +115,9 @@ class Choosing:
 
     def active(self, need: Need, now: float) -> frozenset[PeerId]:
         """Who asked of late, holds what it takes, and may judge others: as of some seconds ago."""
+        return self._known(need, now).peers
+
+    def _known(self, need: Need, now: float) -> _Active:
         known = self._active.get(need)
         if known is None or known.until <= now:
             nodes = ((peer_id, self._roster.find(peer_id)) for peer_id in self._asked)
@@ -116,18 +126,26 @@ class Choosing:
                 for peer_id, node in nodes
                 if node is not None and holds(node, need) and self._standings.is_heard(peer_id)
             )
-            known = self._active[need] = _Active(found, now + FRESH_SECONDS)
-        return known.peers
+            novices = frozenset(filter(self._is_novice, found))
+            if novices == found:
+                novices = frozenset()  # somebody has to be the first
+            known = self._active[need] = _Active(found, novices, now + FRESH_SECONDS)
+        return known
+
+    def _is_novice(self, peer_id: PeerId) -> bool:
+        return self._standings.counts(peer_id).passed < LEAST_PASSED
 
     def may_have(self, caller: PeerId, audit: OpenAudit, now: float) -> bool:
         """Whether an audit goes to a caller that asks for it and holds what it takes."""
         if caller == audit.worker or caller in audit.asked:
             return False
-        active, unfit = self.active(need_of(audit), now), self._unfit(audit)
+        known = self._known(need_of(audit), now)
+        active, unfit = known.peers, known.novices | self._unfit(audit)
         free = now - audit.free_since
         fitting = len(active) - len(active & unfit)
         if caller in unfit:
-            return not fitting and free >= SETTLING_SECONDS
+            patience = NOVICE_SECONDS if caller in known.novices else SETTLING_SECONDS
+            return not fitting and free >= patience
         return self._wins(caller, audit, fitting, free)
 
     def has_other(self, audit: OpenAudit, now: float) -> bool:

@@ -22,6 +22,8 @@ MARK_SECONDS = 3600.0
 MAX_MARKS_EACH = 256
 # The canary that said nothing for longest goes first.
 MAX_CANARIES = 512
+# A peer id has 52; what is longer is no peer, and would be kept for an hour.
+MAX_COPIER_CHARS = 64
 # A gain comes as a double; what is drawn ends between these.
 _SLACK = 1e-9
 
@@ -94,5 +96,6 @@ def _check(canary: PeerId, mark: Mark, now: float) -> None:
         raise BadRequest(f"a mark with the gain {mark.gain:g}")
     if not now - MARK_SECONDS - CLOCK_SECONDS <= mark.at <= now + CLOCK_SECONDS:
         raise BadRequest(f"a mark made {now - mark.at:.0f} s ago")
-    if len(mark.session_id) != SESSION_ID_BYTES or mark.copier == canary:
+    is_somebody = 0 < len(mark.copier) <= MAX_COPIER_CHARS and mark.copier != canary
+    if len(mark.session_id) != SESSION_ID_BYTES or not is_somebody:
         raise BadRequest("a mark without a session of somebody else")

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from musivum.ledger.draft import KEPT_LEVEL, frontier_of, new_ledger
 from musivum.store.ledger_tables import ENTRIES, LEDGERS, TREE
+from musivum.store.partner_tables import PARTNERS
 from tessella.core.errors import BadRequest, StoreLost, UnknownEntry
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -54,6 +55,13 @@ def size_of(connection: Connection, origin: PeerId) -> int:
     """How many entries of a musivum are here."""
     asked = select(LEDGERS.c.size).where(LEDGERS.c.origin == origin)
     return connection.execute(asked).scalar() or 0
+
+
+def read_keepers(connection: Connection) -> frozenset[PeerId]:
+    """The musivums that kept this database, and wrote their entries here; partners did not."""
+    partners = select(PARTNERS.c.origin)
+    asked = select(LEDGERS.c.origin).where(LEDGERS.c.origin.not_in(partners))
+    return frozenset(map(PeerId, connection.scalars(asked)))
 
 
 def read_page(connection: Connection, origin: PeerId, since: int, limit: int) -> list[bytes]:

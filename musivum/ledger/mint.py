@@ -14,6 +14,8 @@ from tessella.core.tickets import ANONYMOUS
 
 # Stands for all requesters together.
 ALL = ""
+# Stands for whoever asked for work that nobody bears out; no peer has this name.
+UNATTESTED = "unattested"
 
 Pair = tuple[PeerId, str]
 """A worker and a requester."""

@@ -135,6 +135,11 @@ class Ledger:
         """How many entries of a musivum's ledger are here; of ours by default."""
         return await self._store.transact(partial(history.size_of, origin=origin or self.origin))
 
+    async def keepers(self) -> frozenset[PeerId]:
+        """Who kept this ledger's database, before us or we ourselves: a standby has its own key,
+        and pays what its leader promised."""
+        return await self._store.transact(history.read_keepers)
+
     async def page(
         self, origin: PeerId | None = None, since: int = 0, limit: int = MAX_PAGE_ENTRIES
     ) -> list[bytes]:

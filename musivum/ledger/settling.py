@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from musivum.ledger.draft import Draft, Movement
-from musivum.ledger.kept import Bill, Kept, Proofs, State, key_of, write_changes
-from musivum.ledger.mint import Mint
+from musivum.ledger.kept import Bill, Kept, Proofs, State, key_of
+from musivum.ledger.mint import UNATTESTED, Mint
 from tessella.core.errors import ProofConflict, Refused, TessellaError, Unattested
 from tessella.core.ids import PeerId
 from tessella.core.ledger import MINT, Line
 from tessella.core.proofs import Claim, SignedProof
 from tessella.core.settlement import (
-    UNATTESTED_SHARE,
     Became,
     Caps,
     Outcome,
     Payment,
     attest,
+    borne_out,
     pay,
+    pay_unattested,
     worth,
 )
 from tessella.core.tickets import ANONYMOUS
@@ -75,14 +76,15 @@ def settle(
 def pay_half(
     connection: Connection, origin: PeerId, waiting: Sequence[Kept], caps: Caps, now: float
 ) -> list[Settlement]:
-    """Pay proofs whose neighbours never spoke a share of what they say, and keep that."""
+    """Pay proofs that waited too long: for what the neighbours that spoke saw, where they saw any
+    of it, else a share of what they say themselves. It is kept."""
     batch = _Batch(connection, origin, caps, now)
-    batch.expect([kept.claim for kept in waiting])
-    for kept in waiting:
-        proof = kept.claim.proof
-        own_word = worth(kept.claim, proof.outputs.stop - proof.start)
-        batch.pay(kept, own_word // UNATTESTED_SHARE)
-    batch.write(waiting)
+    claims = [kept.claim for kept in waiting]
+    batch.proofs.load(claims)
+    batch.expect(claims)
+    for claim in claims:
+        batch.end_waiting(claim)
+    batch.write()
     return batch.paid
 
 
@@ -99,8 +101,6 @@ class _Batch:
     """The transaction while it is thought through; nothing is written before `write`."""
 
     def __init__(self, connection: Connection, origin: PeerId, caps: Caps, now: float) -> None:
-        self._connection = connection
-        self._origin = origin
         self._caps = caps
         self._now = now
         self._draft = Draft(connection, origin, now)
@@ -151,6 +151,24 @@ class _Batch:
             self._mint.minted(claim.worker, requester),
             self._caps,
         )
+        self._settle(kept, payment, requester)
+
+    def end_waiting(self, claim: Claim) -> None:
+        """Pay a proof for which nobody else is waited for."""
+        kept = self.proofs.get(key_of(claim))
+        if kept is None or kept.state is not State.WAITING:
+            return
+        near = self.proofs.near(claim)
+        seen = borne_out(claim, {place: each.claim for place, each in near.items()})
+        if seen:
+            self.pay(kept, worth(claim, seen))
+        else:
+            minted = self._mint.minted(claim.worker, UNATTESTED)
+            self._settle(kept, pay_unattested(claim, minted, self._caps), UNATTESTED)
+
+    def _settle(self, kept: Kept, payment: Payment, requester: str) -> None:
+        """Write a payment; `requester` is whom its mint is counted for."""
+        claim = kept.claim
         movement = Movement(
             kind="payment",
             lines=_lines(claim, payment),
@@ -163,12 +181,11 @@ class _Batch:
         kept.become(State.PAID, payment.total, entry.sequence)
         self.paid.append(Settlement(claim, kept.signed, payment.total))
 
-    def write(self, others: Iterable[Kept] = ()) -> None:
-        """Write all of it, and what became of proofs that are not of the batch."""
+    def write(self) -> None:
+        """Write all of it."""
         self._draft.write()
         self._mint.write()
         self.proofs.write()
-        write_changes(self._connection, self._origin, others)
 
 
 def _told_again(known: Kept, claim: Claim) -> Outcome:

@@ -23,6 +23,9 @@ MAX_BATCH = 256
 MAX_BATCH_BYTES = MIB
 # A ticket, two commits and a sketch; a longer one is none of ours.
 MAX_PROOF_BYTES = 32 * 1024
+# Of the sketch in it. It travels with the proof and is kept as long: 63 rows are enough to tell
+# honest work from any that is not.
+MAX_SKETCH = 16 * 1024
 
 _LENGTH = struct.Struct("!I")
 
@@ -99,6 +102,8 @@ def _check_counts(proof: Proof, ticket: Ticket) -> None:
     check_commit(proof.outputs)
     if proof.sequence < 0 or len(proof.previous) not in (0, DIGEST_BYTES):
         raise BadFrame(f"proof {proof.sequence} after one of {len(proof.previous)} bytes")
+    if len(proof.sketch) > MAX_SKETCH:
+        raise BadProof(f"a proof with a sketch of {len(proof.sketch)} bytes, over {MAX_SKETCH}")
     stop = proof.outputs.stop
     if not 0 <= proof.start < stop or proof.inputs.stop != stop:
         raise BadProof(

@@ -26,6 +26,8 @@ MINT_DAILY_CAP = 1000 * MICRO
 # Of a worker's mint a day, what one requester may cause: a pair of one owner earns no more.
 PAIR_SHARE = 5
 # How long a proof waits for a neighbour's before it is paid by its own word, and how much of it.
+# Nobody saw that work, so no requester pays for it: it is minted, and all of it in a day is what
+# one requester may cause.
 WAIT_SECONDS = 24 * 3600.0
 UNATTESTED_SHARE = 2
 SECONDS_A_DAY = 24 * 3600
@@ -89,6 +91,20 @@ def attest(claim: Claim, others: Mapping[int, Claim]) -> Attested:
     if len(neighbours) > 1:
         return Attested(is_refuted=True)
     return _against_one(claim, chain, neighbours[0])
+
+
+def borne_out(claim: Claim, others: Mapping[int, Claim]) -> int:
+    """Positions that those neighbours which spoke saw as well, be it none."""
+    chain = {**others, claim.place: claim}
+    found = {place: _agreed(chain, claim.place, place) for place in _neighbours(claim, claim.place)}
+    return max(
+        (
+            _positions(claim, upto, chain[place].proof.start)
+            for place, upto in found.items()
+            if upto
+        ),
+        default=0,
+    )
 
 
 def _against_one(claim: Claim, chain: Mapping[int, Claim], neighbour: int) -> Attested:
@@ -173,6 +189,18 @@ def pay(claim: Claim, micro: int, balance: int, minted: Minted, caps: Caps) -> P
     if named:
         room = min(room, caps.pair - minted.pair)
     return Payment(from_requester, min(micro - from_requester, max(0, room)))
+
+
+def pay_unattested(claim: Claim, minted: Minted, caps: Caps) -> Payment:
+    """The payment of a claim that nobody bears out: a share of its own word, out of the mint.
+
+    `minted.pair` is what was minted so for its worker today. Nobody else's account is touched.
+    """
+    if claim.ticket.requester == claim.worker:
+        return Payment(0, 0)
+    micro = worth(claim, _by_its_word(claim).positions) // UNATTESTED_SHARE
+    room = min(caps.worker - minted.worker, caps.pair - minted.pair)
+    return Payment(0, min(micro, max(0, room)))
 
 
 def day_of(moment: float) -> int:

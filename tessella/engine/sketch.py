@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tessella.core.audits import Measured
 from tessella.core.numeric import Tolerance
+from tessella.core.proofs import MAX_SKETCH
 from tessella.engine.recompute import LEAST_NORM, finite, gains_of, measured
 
 # Positions of a stretch, and which of them has its row in the sketch: not the first few, which
@@ -27,9 +28,6 @@ STEP = 32
 PLACE = 15
 # Channels of a row: a few hold most of the norm.
 CHANNELS = 64
-# Bytes of a proof's sketch. It travels with the proof and is kept as long: 63 rows are enough to
-# tell honest work from any that is not.
-MAX_SKETCH = 16 * 1024
 # A few rows spread wider than all of them.
 WIDENED = 1.5
 # What rounding its values adds to the error of a row at most.

@@ -15,13 +15,13 @@ from tessella.core.audits import Measured, Verdict, judge
 from tessella.core.errors import NotFinite
 from tessella.core.layers import LayerRange
 from tessella.core.numeric import NumericClass, Tolerance, tolerances
+from tessella.core.proofs import MAX_SKETCH
 from tessella.core.shapes import DType
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.device import Device, torch_dtype
 from tessella.engine.recompute import measure, recompute
 from tessella.engine.shard import load_shard
 from tessella.engine.sketch import (
-    MAX_SKETCH,
     PLACE,
     ROUNDING,
     STEP,

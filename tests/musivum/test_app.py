@@ -46,6 +46,8 @@ from tessella.core.messages import (
     Status,
 )
 from tessella.core.peers import decode_rows
+from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, Became
+from tests.core.work import Work
 
 TRACKER_SEED = b"t" * 32
 SEEDS = [bytes([number]) * 32 for number in (1, 2, 3)]
@@ -326,3 +328,20 @@ async def test_a_flood_of_messages_leaves_little_behind_and_keeps_nobody_out(
         assert len(opened.page.tracker.refused) <= len(flood.codes) + 2
         known = rooms.books.reputations.of(honest.peer_id)
         assert (known.offline, known.accused_confirmed) == (0, 0)
+
+
+async def test_who_takes_over_a_database_pays_what_its_leader_promised(
+    autojump_clock: MockClock,
+) -> None:
+    net, store, worker = MemoryNetwork(), MemoryStore(), Identity(SEEDS[0])
+    leader, standby = Identity(TRACKER_SEED), Identity(b"s" * 32)
+    config = replace(QUIET, min_vram_mb=0)
+    async with net.host(leader) as host, open_rooms(host, leader, config, store=store, clock=clock):
+        await trio.sleep(60)
+    proof = Work([worker], issuer=leader, issued_at=clock()).proof(0)
+    async with (
+        net.host(standby) as host,
+        open_rooms(host, standby, config, store=store, clock=clock) as opened,
+    ):
+        (outcome,) = await opened.rooms.ledger.settle([proof])
+    assert (outcome.became, outcome.micro) == (Became.PAID, 500 * MICRO_PER_LAYER_TOKEN)

@@ -134,12 +134,22 @@ async def test_a_ticket_names_a_chain_and_how_each_stage_computes(hub: Hub) -> N
     assert (first.peer_id, first.numeric) == (IDS[0], "f32/q4_1/f32")
     numeric = {IDS[1]: "bf16/bf16/f32", IDS[3]: "f32/q8_0/f32"}
     assert numeric[middle.peer_id] == middle.numeric
-    assert (last.peer_id, last.layers, last.numeric) == (IDS[2], LayerRange(10, 12), "")
+    assert (last.peer_id, last.layers, last.numeric) == (IDS[2], LayerRange(10, 12), "f32/f32/f32")
     (spare,) = ticket.spares
     assert {spare.peer_id, middle.peer_id} == {IDS[1], IDS[3]}
     assert spare.layers == middle.layers == LayerRange(4, 10)
     row = hub.books.roster.node(IDS[0]).row
     assert (granted.addrs, granted.api_url) == (row.addrs, "http://10.0.0.9:8080")
+
+
+async def test_who_does_not_say_what_its_weights_are_is_in_no_ticket(make: Make) -> None:
+    hub = make()
+    silent, told = hub.serves(0, 0, 12, weights=""), hub.serves(1, 0, 12)
+    for _ in range(20):
+        ticket = await hub.ticket()
+        assert [stage.peer_id for stage in (*ticket.chain, *ticket.spares)] == [told]
+    with pytest.raises(BadRequest, match="the format of its weights"):
+        await hub.ticket(replace(ASKED, anonymous=True), caller=silent)
 
 
 async def test_a_ticket_holds_for_the_session_that_follows(hub: Hub) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from base64 import b64decode
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from musivum.bodies import NoArguments
 from musivum.ledger import Ledger
 from musivum.ledger_bodies import HeadBody, ProofArguments
-from musivum.ledger_pages import LedgerPages, credits_json
+from musivum.ledger_pages import MAX_WAITING, PROOFS_AT_ONCE, LedgerPages, credits_json
 from musivum.store.memory import MemoryStore
-from tessella.core.errors import UnknownEntry
+from tessella.core.errors import StoreUnavailable, UnknownEntry
 from tessella.core.ledger import (
     EMPTY_ROOT,
     Head,
@@ -129,3 +131,37 @@ async def test_both_proofs_come_in_one_answer(pages: LedgerPages) -> None:
 async def test_an_account_is_told_as_json(ledger: Ledger) -> None:
     told = await credits_json(ledger, identity(1).peer_id)
     assert b'"credits":5.5,"micro":5500000,"tier":"standard"' in told
+
+
+class Busy(Ledger):
+    """A ledger whose database takes its time, and that counts who waits for it."""
+
+    now = most = 0
+
+    async def consistency(self, old: int, new: int | None = None) -> tuple[bytes, ...]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await trio.sleep(1)
+        self.now -= 1
+        return ()
+
+
+async def test_of_the_curious_two_are_in_the_way_of_who_is_to_be_paid(
+    autojump_clock: MockClock,
+) -> None:
+    busy = Busy(MUSIVUM, MemoryStore(), lambda: NOW)
+    await busy.settle([Work([identity(1)]).proof(0)])
+    pages, refused = LedgerPages(busy), 0
+
+    async def ask() -> None:
+        nonlocal refused
+        try:
+            await pages.proof(ProofArguments.model_validate({"from": 1}))
+        except StoreUnavailable:
+            refused += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(PROOFS_AT_ONCE + MAX_WAITING + 3):
+            nursery.start_soon(ask)
+    assert busy.most == PROOFS_AT_ONCE
+    assert refused == 3

@@ -33,7 +33,7 @@ def test_a_registration_becomes_prices_and_a_wish() -> None:
     kv = KvFormat.F32
     assert wish.terms == terms_of(SMALL, DType.F16, context=256, slots=2, kv=kv, min_vram_mb=0)
     assert (wish.model, wish.wanted, wish.dtype) == ("small", LayerRange(2, 5), DType.F16)
-    assert (wish.weights, wish.is_canary) == ("", False)
+    assert (wish.weights, wish.is_canary) == ("f32", False)
 
 
 def test_a_node_may_say_how_its_weights_are_stored_and_that_it_is_a_trap() -> None:

@@ -49,8 +49,8 @@ class Register:
     wanted: LayerRange | None = None
     """The range it already holds, or insists on; None asks the planner."""
     weights: str = ""
-    """The format of the weights that it loads, a word of `core.numeric`; empty if it is not said,
-    and then nothing of it is audited."""
+    """The format of the weights that it loads, a word of `core.numeric`; empty if it is not said:
+    nobody could audit it then, and no ticket names it."""
     canary: bool = False
     """Whether it answers wrongly on purpose: it is listed as that, and never routed through."""
 

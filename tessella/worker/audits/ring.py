@@ -3,9 +3,10 @@
     run      the rows of one session from position 0, or its token ids, in pieces
     piece    what one step gave; runs of one conversation share those before they part
 
-The oldest run makes room for what comes. A session that begins anew under the same ticket has a
-run of its own, and what cannot be told apart from another is not shown: an auditor would take one
-for the other.
+The oldest run of rows makes room for what comes, and ids only where there are no rows left: they
+take little, and without them no audit of an entry can begin. A session that begins anew under the
+same ticket has a run of its own, and what cannot be told apart from another is not shown: an
+auditor would take one for the other.
 """
 
 from __future__ import annotations
@@ -172,7 +173,11 @@ class Ring:
                 self._drop(run)
             self._expire()
             while self._used > self._limit:
-                self._drop(next(iter(self._runs)))
+                self._drop(self._least())
+
+    def _least(self) -> _Run:
+        """Who makes room: the oldest rows, for which a sketch stands in; of ids nothing does."""
+        return next((run for run in self._runs if run.dtype is not None), next(iter(self._runs)))
 
     def _go_on(self, run: _Run, before: _Run) -> None:
         with self._lock:

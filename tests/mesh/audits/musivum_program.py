@@ -33,6 +33,7 @@ def tell(event: str, worker: PeerId, *, at: float | None = None, **more: object)
 def shorten_waits() -> None:
     """Nobody waits long for another auditor."""
     choosing.TURN_SECONDS, choosing.SETTLING_SECONDS, choosing.FRESH_SECONDS = 1.0, 2.0, 0.5
+    choosing.NOVICE_SECONDS = 4.0
     desk.TICK_SECONDS = 0.2
 
 

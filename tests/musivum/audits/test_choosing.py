@@ -6,9 +6,11 @@ from trio.testing import MockClock
 
 from musivum.audits.choosing import SETTLING_SECONDS
 from tessella.core.ids import PeerId
+from tessella.core.messages import AuditReport
 from tests.musivum.audits.room import (
     FIRST,
     GOOD,
+    SAYS_FRAUD,
     Room,
     peer,
 )
@@ -71,3 +73,23 @@ async def test_auditors_are_drawn_and_not_whoever_asks_first(
     room.works(worker, 20)
     tasks = [await room.asks(eager) for _ in range(20)]
     assert sum(task is not None for task in tasks) <= 3, "about one in twenty is its own"
+
+
+async def test_newcomers_judge_nobody_where_others_showed_that_they_can_compute(
+    room: Room, autojump_clock: MockClock
+) -> None:
+    veterans = [room.joins(number) for number in (1, 2)]
+    for veteran in veterans:
+        room.works(veteran, 5)
+    await room.audited(veterans, lambda *_: GOOD)
+    newcomers = [room.joins(number) for number in (31, 32, 33)]
+
+    def says(auditor: PeerId, _: object) -> AuditReport:
+        return SAYS_FRAUD if auditor in newcomers else GOOD
+
+    for _ in range(20):
+        room.works(veterans[0], 5)
+        await room.audited([*newcomers, *veterans], says)
+    assert room.audits.barred(veterans[0]) is None
+    assert room.audits.counters()["rejected"] == 0
+    assert not any(map(room.audits.suspects, veterans))

@@ -56,6 +56,7 @@ def test_what_was_said_of_a_session_first_stays() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"gain": 1.01}, {"gain": 1.2}, {"gain": float("nan")}, {"gain": -1.05}, {"copier": CANARY},
+     {"copier": PeerId("")}, {"copier": PeerId("x" * 65)},
      {"session_id": b""}, {"at": NOW + 3600}, {"at": NOW - 7200}, {"at": float("nan")}],
 )  # fmt: skip
 def test_what_no_canary_marks_is_refused_with_all_that_came_with_it(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Connection, insert
 
 from musivum.ledger.draft import KEPT_LEVEL, Draft, Movement
 from musivum.ledger.history import HEAD_ENTRIES, HEAD_SECONDS
+from musivum.ledger.room import Ledger
+from musivum.store.partner_tables import PARTNERS
 from tessella.core.errors import BadRequest, UnknownEntry
 from tessella.core.ledger import (
     MAX_PAGE_ENTRIES,
@@ -27,6 +30,12 @@ MANY = (2 << KEPT_LEVEL) + 77
 MOVE = Movement("epoch", [Line(MINT, -1), Line(SLASHED, 1)])
 
 
+def followed(connection: Connection, origin: str) -> None:
+    """Have a musivum be a partner."""
+    blank = {"goal": b"", "latest": b"", "evidence": b"", "reason": "", "slashes": 0}
+    connection.execute(insert(PARTNERS), {"origin": origin, **blank, "reversals": 0})
+
+
 async def grow(kept: Kept, count: int) -> None:
     """Add so many entries."""
 
@@ -42,6 +51,15 @@ async def test_a_ledger_without_entries_has_a_head(kept: Kept) -> None:
     assert (head.size, head.origin) == (0, MUSIVUM.peer_id)
     assert await kept.ledger.page() == []
     assert await kept.ledger.consistency(0) == ()
+
+
+async def test_who_kept_the_database_is_known_and_partners_are_not_among_them(kept: Kept) -> None:
+    assert await kept.ledger.keepers() == frozenset()
+    await grow(kept, 1)
+    after = Ledger(identity(8), kept.store, lambda: kept.now)
+    assert await after.keepers() == {MUSIVUM.peer_id}
+    await kept.store.transact(lambda connection: followed(connection, MUSIVUM.peer_id))
+    assert await after.keepers() == frozenset()
 
 
 async def test_there_is_one_head_for_one_size(kept: Kept) -> None:

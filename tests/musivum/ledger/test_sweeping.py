@@ -13,8 +13,16 @@ from musivum.ledger.room import SWEEP_SECONDS
 from musivum.ledger.sweeping import SWEEP_PROOFS
 from musivum.store.ledger_tables import EARNED, MINTED, PROOFS
 from tessella.core.errors import StoreUnavailable
-from tessella.core.settlement import UNATTESTED_SHARE, WAIT_SECONDS, Became, Outcome
-from tests.core.work import MUSIVUM, NOW, Work, identity
+from tessella.core.proofs import SignedProof
+from tessella.core.settlement import (
+    MICRO_PER_LAYER_TOKEN,
+    UNATTESTED_SHARE,
+    WAIT_SECONDS,
+    Became,
+    Caps,
+    Outcome,
+)
+from tests.core.work import MUSIVUM, NOW, Work, committed, identity
 from tests.musivum.ledger.keeping import PAY, WORKER, Kept, a_request, became, one_stage
 
 CHAIN = [WORKER, identity(2)]
@@ -97,3 +105,41 @@ async def test_it_is_done_every_hour_also_after_one_without_room(
         "the ledger is not swept: no room"
     ]
     assert [one.micro for one in kept.paid] == [HALF]
+
+
+def unseen(place: int, work: Work) -> SignedProof:
+    """A proof of as many positions as its ticket has, of rows that nobody else ever saw."""
+    rows = committed(place, work.max_tokens, b"made up").commit()
+    return work.proof(place, work.max_tokens, inputs=rows, outputs=rows)
+
+
+async def test_what_nobody_bears_out_takes_nothing_from_who_asked(kept: Kept) -> None:
+    asker, liar = identity(9), identity(2)
+    await kept.ledger.settle([one_stage(1, worker=asker)])
+    work = Work([WORKER, liar, identity(3)], requester=asker.peer_id)
+    await kept.ledger.settle([work.proof(0), unseen(1, work)])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    assert await kept.ledger.balance(asker.peer_id) == PAY
+    assert await kept.ledger.balance(liar.peer_id) == PAY, "half of twice as many, of the mint"
+    await kept.walk()
+
+
+async def test_who_says_more_than_the_neighbour_that_spoke_is_paid_for_what_that_saw(
+    kept: Kept,
+) -> None:
+    work = Work([WORKER, identity(2), identity(3)])
+    await kept.ledger.settle([work.proof(0, 32), work.proof(1, 100)])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    seen = 10 * 32 * MICRO_PER_LAYER_TOKEN
+    assert await kept.ledger.balance(identity(2).peer_id) == seen
+
+
+async def test_a_worker_mints_a_share_of_a_day_for_what_nobody_bears_out() -> None:
+    kept = Kept(caps=Caps(worker=5 * PAY))
+    for number in range(4):
+        asker = identity(100 + number).peer_id
+        work = Work(CHAIN, requester=asker, request_id=a_request(number))
+        await kept.ledger.settle([unseen(0, work)])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    assert await kept.ledger.balance(WORKER.peer_id) == PAY
+    assert len(kept.paid) == 4

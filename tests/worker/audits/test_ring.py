@@ -215,3 +215,24 @@ def test_rows_of_another_dtype_are_not_gone_on_with() -> None:
     second.go_on_from(first)
     second.put(2, rows(2), 2)
     assert ring.rows(B, 2) is None
+
+
+def test_ids_outlast_the_rows_of_a_busy_node() -> None:
+    ring = Ring(4 * (64 * ROW + PIECE_OVERHEAD))
+    held = ring.ids(ticketing(A))
+    assert held is not None
+    held.put(0, b"1234" * 8, 8)
+    for number in range(20):
+        outputs(ring, number.to_bytes(16, "big")).put(0, rows(48), 48)
+    assert ring.token_ids(A, 8) == b"1234" * 8
+    assert ring.used <= 4 * (64 * ROW + PIECE_OVERHEAD)
+
+
+def test_ids_make_room_for_ids_where_there_are_no_rows() -> None:
+    ring = Ring(4 * (64 + PIECE_OVERHEAD))
+    for number in range(20):
+        held = ring.ids(ticketing(number.to_bytes(16, "big")))
+        assert held is not None
+        held.put(0, b"1234" * 8, 8)
+    assert ring.token_ids((0).to_bytes(16, "big"), 8) is None
+    assert ring.token_ids((19).to_bytes(16, "big"), 8) == b"1234" * 8
