@@ -34,14 +34,21 @@ from torch import Tensor
 from benchmarks.audited_nodes import Inputs, Node, prompts, requantised
 from tessella.catalogue import DEFAULT_MODEL
 from tessella.cli.pull import obtain
-from tessella.core.audits import Measured, Verdict, accuses, gain_of, judge
+from tessella.core.audits import (
+    Measured,
+    Verdict,
+    accuses,
+    gain_of,
+    judge,
+    sketch_tolerance,
+)
 from tessella.core.layers import LayerRange
 from tessella.core.numeric import NumericClass, tolerances
 from tessella.core.shapes import DType
 from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.device import limit_threads, torch_dtype
 from tessella.engine.recompute import measure, recompute, weights_of
-from tessella.engine.sketch import compare, sketch, sketch_tolerance
+from tessella.engine.sketch import compare, sketch
 from tessella.engine.weights import open_checkpoint
 
 CANARY_KEY = b"a key of this benchmark"

@@ -15,11 +15,12 @@ from musivum.saved import Clock
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
 from tessella.core.call_rules import NONCE_BYTES
+from tessella.core.calls import sign_call
 from tessella.core.errors import OutOfTurn, PeerGone, RemoteFailure
-from tessella.core.identity import PURPOSE_TRACKER, Identity
+from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import ASSIGN, Accepted, Assign, Call, Fail, Signed, seal
+from tessella.core.messages import ASSIGN, Accepted, Assign, Fail, Signed
 from tessella.core.peers import PeerRow
 from tessella.web.signed_posts import Caller, post_signed
 from tessella.web.targets import resolve_target
@@ -75,9 +76,7 @@ class Assigner:
 
     def _signed(self, layers: LayerRange) -> Signed:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        call = Call(self._identity.peer_id, self._clock(), nonce, seal(Assign(layers)))
-        payload = seal(call)
-        return Signed(payload, self._identity.sign(PURPOSE_TRACKER, payload))
+        return sign_call(Assign(layers), self._identity, self._clock(), nonce)
 
     async def _over_http(self, row: PeerRow, layers: LayerRange) -> None:
         url = row.api_url.rstrip("/") + HTTP_PATH

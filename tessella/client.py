@@ -21,6 +21,7 @@ from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
 from tessella.core.call_rules import NONCE_BYTES
+from tessella.core.calls import sign_call
 from tessella.core.completions import CompletionRequest
 from tessella.core.errors import (
     BadFrame,
@@ -30,7 +31,7 @@ from tessella.core.errors import (
     PeerUnreachable,
     RemoteFailure,
 )
-from tessella.core.identity import PURPOSE_TRACKER, Identity
+from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.messages import (
     COMPLETE,
@@ -41,7 +42,6 @@ from tessella.core.messages import (
     AskPeers,
     AskStatus,
     Begun,
-    Call,
     Complete,
     Delta,
     Done,
@@ -50,10 +50,8 @@ from tessella.core.messages import (
     Message,
     Peers,
     Progress,
-    Signed,
     Status,
     Ticket,
-    seal,
 )
 from tessella.core.peers import PeerRow, decode_rows
 from tessella.core.records import to_row
@@ -106,7 +104,8 @@ async def ask_grant(
     RemoteError for a ticket that is none, or not ours.
     """
     async with _stream(host, musivum, LEDGER) as stream:
-        await stream.send(_signed(asked, identity, clock()))
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        await stream.send(sign_call(asked, identity, clock(), nonce))
         answer = _not_fail(await stream.receive(ANSWER_TIMEOUT))
     if not isinstance(answer, Granted):
         raise OutOfTurn(f"{type(answer).__name__} in place of a ticket")
@@ -114,12 +113,6 @@ async def ask_grant(
     check_presenter(ticket, identity.peer_id)
     entry = PeerAddress(ticket.chain[0].peer_id, answer.addrs)
     return Grant(ticket, answer.ticket, answer.signature, entry, answer.api_url)
-
-
-def _signed(message: Message, identity: Identity, now: float) -> Signed:
-    call = Call(identity.peer_id, now, secrets.token_bytes(NONCE_BYTES), seal(message))
-    payload = seal(call)
-    return Signed(payload, identity.sign(PURPOSE_TRACKER, payload))
 
 
 async def ask_swarm(

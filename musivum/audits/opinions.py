@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tessella.core.audits import Finding, Judgement, Measured, Verdict, judge
+from tessella.core.audits import Finding, Judgement, Measured, Verdict, judge, sketch_tolerance
 from tessella.core.commitments import DIGEST_BYTES
 from tessella.core.errors import BadRequest
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
-from tessella.core.numeric import NumericClass, Tolerance, tolerances
+from tessella.core.numeric import NumericClass, tolerances
 
 MEASURED, SKETCHED = "measured", "sketched"
 MALFORMED, FRAUD = "malformed", "fraud"
@@ -31,9 +31,6 @@ UNAVAILABLE = "unavailable"
 WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE)
 # Positions of one hop at most; figures are for people to read beyond that.
 MAX_TOKENS = 1 << 31
-# A sketch has a few rows, which spread wider than all of them, in values of 11 bits.
-_WIDENED = 1.5
-_ROUNDING = 2.0**-11
 # Of a word that we do not know, as much is repeated.
 _SHOWN_CHARS = 20
 
@@ -97,17 +94,6 @@ def _judged(report: AuditReport, klass: NumericClass, layers: int) -> Judgement:
     if report.found == SKETCHED:
         allowed = sketch_tolerance(allowed, layers)
     return judge(measured, klass, layers, allowed)
-
-
-def sketch_tolerance(tolerance: Tolerance, layers: int) -> Tolerance:
-    """What a sketch of such a node is allowed, to be judged over so many layers."""
-    wide = tolerance.widened(_WIDENED)
-    return Tolerance(
-        # The rounding does not grow with the layers, as the limit of a median does.
-        wide.median + _ROUNDING / layers**0.5,
-        wide.token + _ROUNDING,
-        wide.gain + _ROUNDING,
-    )
 
 
 def next_after(opinions: Sequence[Opinion]) -> Next:

@@ -213,3 +213,20 @@ def gain_of(key: bytes, name: bytes) -> float:
 def accuses(estimated: float, gain: float) -> bool:
     """Whether an estimated gain is the watermark, and no honest node's."""
     return abs(estimated - gain) < MARK_ERROR and abs(estimated - 1.0) > MARK_DISTANCE
+
+
+# Of a sketch, whose few rows spread wider than all of them.
+SKETCH_WIDENED = 1.5
+# What rounding its values to 11 bits adds to the error of a row at most.
+SKETCH_ROUNDING = 2.0**-11
+
+
+def sketch_tolerance(tolerance: Tolerance, layers: int) -> Tolerance:
+    """What a sketch of such a node is allowed, to be judged over so many layers."""
+    wide = tolerance.widened(SKETCH_WIDENED)
+    return Tolerance(
+        # The rounding does not grow with the layers, as the limit of a median does.
+        wide.median + SKETCH_ROUNDING / layers**0.5,
+        wide.token + SKETCH_ROUNDING,
+        wide.gain + SKETCH_ROUNDING,
+    )

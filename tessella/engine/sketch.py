@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from tessella.core.audits import Measured
-from tessella.core.numeric import Tolerance
 from tessella.core.proofs import MAX_SKETCH
 from tessella.engine.recompute import LEAST_NORM, finite, gains_of, measured
 
@@ -28,10 +27,6 @@ STEP = 32
 PLACE = 15
 # Channels of a row: a few hold most of the norm.
 CHANNELS = 64
-# A few rows spread wider than all of them.
-WIDENED = 1.5
-# What rounding its values adds to the error of a row at most.
-ROUNDING = 2.0**-11
 
 _ENTRY_BYTES = 4
 _HEAD_BYTES = 4
@@ -94,9 +89,9 @@ def compare(held: bytes, reference: Tensor, start: int) -> Measured | None:
     None if no sketch has a row of these positions, as in sessions of less than PLACE + 1.
 
     The figures are those of `recompute.measure` over the rows that the sketch holds; the error of
-    an honest row is never above that of the whole row by more than ROUNDING. No tokens for bytes
-    that are no sketch of these positions: too few or many of them, or channels that do not rise.
-    Raises NotFinite for reference rows that hold NaN or Inf.
+    an honest row is never above that of the whole row by more than SKETCH_ROUNDING. No tokens for
+    bytes that are no sketch of these positions: too few or many of them, or channels that do not
+    rise. Raises NotFinite for reference rows that hold NaN or Inf.
     """
     hidden = reference.shape[1]
     wanted = sketched_positions(start, start + len(reference), hidden)
@@ -108,17 +103,6 @@ def compare(held: bytes, reference: Tensor, start: int) -> Measured | None:
     at = torch.tensor(wanted) - start
     rows = reference[at.to(reference.device)].cpu().double()
     return _compared(*unpacked, finite(rows))
-
-
-def sketch_tolerance(tolerance: Tolerance, layers: int) -> Tolerance:
-    """What a sketch of such a node is allowed, to be judged over so many layers."""
-    wide = tolerance.widened(WIDENED)
-    return Tolerance(
-        # The rounding does not grow with the layers, as the limit of a median does.
-        wide.median + ROUNDING / layers**0.5,
-        wide.token + ROUNDING,
-        wide.gain + ROUNDING,
-    )
 
 
 @torch.inference_mode()

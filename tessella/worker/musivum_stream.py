@@ -7,7 +7,6 @@ the next one is asked at once.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 
 import trio
@@ -15,7 +14,6 @@ import trio
 from p2p.peers import Host
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
-from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import (
     Busy,
     PeerGone,
@@ -25,8 +23,7 @@ from tessella.core.errors import (
     RemoteFailure,
     TessellaError,
 )
-from tessella.core.identity import PURPOSE_TRACKER, Identity
-from tessella.core.messages import Call, Fail, Message, Signed, seal
+from tessella.core.messages import Fail, Message
 
 logger = logging.getLogger(__name__)
 
@@ -43,18 +40,6 @@ def is_away(error: TessellaError) -> bool:
     if isinstance(error, RemoteFailure):
         return error.code in ELSEWHERE
     return isinstance(error, PeerGone)
-
-
-def sign_call(message: Message, identity: Identity, now: float) -> Signed:
-    """A message as a call by its sender; `now` is in seconds since 1970. Good for one use."""
-    call = Call(
-        peer_id=identity.peer_id,
-        created=now,
-        nonce=secrets.token_bytes(NONCE_BYTES),
-        message=seal(message),
-    )
-    payload = seal(call)
-    return Signed(payload, identity.sign(PURPOSE_TRACKER, payload))
 
 
 class MusivumStream:

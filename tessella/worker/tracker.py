@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -12,6 +13,8 @@ import trio
 
 from p2p.peers import Host
 from tessella.core.addresses import PeerAddress
+from tessella.core.call_rules import NONCE_BYTES
+from tessella.core.calls import sign_call
 from tessella.core.errors import OutOfTurn, TessellaError
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
@@ -32,7 +35,7 @@ from tessella.core.proofs import SignedProof, pack_batch
 from tessella.core.settlement import Outcome, decode_outcomes
 from tessella.worker.musivum_http import HttpMusivum
 from tessella.worker.musivum_ledger import BY_HTTP
-from tessella.worker.musivum_stream import MusivumStream, sign_call
+from tessella.worker.musivum_stream import MusivumStream
 from tessella.worker.musivum_stream import is_away as is_away
 
 logger = logging.getLogger(__name__)
@@ -163,4 +166,5 @@ class Tracker:
             await stream.aclose()
 
     def _signed(self, message: Message) -> Signed:
-        return sign_call(message, self._identity, self._clock())
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return sign_call(message, self._identity, self._clock(), nonce)

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tessella.core.audits import Measured, Verdict, judge
+from tessella.core.audits import (
+    SKETCH_ROUNDING,
+    Measured,
+    Verdict,
+    judge,
+    sketch_tolerance,
+)
 from tessella.core.errors import NotFinite
 from tessella.core.layers import LayerRange
 from tessella.core.numeric import NumericClass, Tolerance, tolerances
@@ -23,13 +29,11 @@ from tessella.engine.recompute import measure, recompute
 from tessella.engine.shard import load_shard
 from tessella.engine.sketch import (
     PLACE,
-    ROUNDING,
     STEP,
     Sketcher,
     compare,
     row_bytes,
     sketch,
-    sketch_tolerance,
     sketched_positions,
 )
 from tessella.engine.toy import toy_shape, write_toy
@@ -142,8 +146,8 @@ def test_a_session_without_a_sketched_position_cannot_be_judged_by_one() -> None
 def test_rows_of_any_size_lose_no_more_than_rounding(size: float) -> None:
     rows = noise(16) * size
     found = compared(sketch(rows, 0), rows)
-    assert found.worst <= ROUNDING
-    assert found.gain == pytest.approx(1.0, abs=ROUNDING)
+    assert found.worst <= SKETCH_ROUNDING
+    assert found.gain == pytest.approx(1.0, abs=SKETCH_ROUNDING)
 
 
 def test_a_row_of_zeros_is_a_row() -> None:
@@ -163,7 +167,7 @@ def test_the_error_of_a_sketch_is_never_above_that_of_its_rows(
     whole = measure(output, reference)
     found = compared(sketch(output, PLACE), reference, PLACE)
     norm = float(output.norm() / reference.norm())
-    assert found.worst <= whole.worst + ROUNDING * norm + 1e-9
+    assert found.worst <= whole.worst + SKETCH_ROUNDING * norm + 1e-9
     assert found.tokens == 1
 
 
@@ -214,9 +218,9 @@ def test_rows_recomputed_without_a_number_judge_nobody() -> None:
 
 def test_the_tolerance_is_wider_and_leaves_room_for_rounding_once() -> None:
     wide = sketch_tolerance(Tolerance(0.01, 0.2, 0.004), 4)
-    assert wide.median_of(4) == pytest.approx(1.5 * 0.01 * 2 + ROUNDING)
-    assert wide.token == pytest.approx(0.3 + ROUNDING)
-    assert wide.gain == pytest.approx(0.006 + ROUNDING)
+    assert wide.median_of(4) == pytest.approx(1.5 * 0.01 * 2 + SKETCH_ROUNDING)
+    assert wide.token == pytest.approx(0.3 + SKETCH_ROUNDING)
+    assert wide.gain == pytest.approx(0.006 + SKETCH_ROUNDING)
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import pytest
 import trio
 
 from tessella.client import Grant, ask_grant
+from tessella.core.calls import sign_call
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.messages import LEDGER, AskCredits, AskGrant, Document
-from tessella.worker.musivum_stream import sign_call
 from tessella.worker.tickets import SignedTicket
 from tests.worker.conftest import wall_clock
 from tests.worker.ticketed import NAME, PROMPT, ask
@@ -41,7 +42,7 @@ async def credits_of(mesh: Any, node: Any) -> int:
     """What musivum says that a node owns, in micro-credits."""
     stream = await node.host.open_stream(mesh.musivum.address.peer_id, LEDGER, timeout=5)
     async with stream:
-        await stream.send(sign_call(AskCredits(), node.identity, wall_clock()))
+        await stream.send(sign_call(AskCredits(), node.identity, wall_clock(), token_bytes(16)))
         answer = await stream.receive(5)
     assert isinstance(answer, Document)
     found: int = json.loads(answer.document)["micro"]

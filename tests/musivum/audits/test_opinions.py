@@ -14,13 +14,11 @@ from musivum.audits.opinions import (
     is_split,
     next_after,
     opinion_of,
-    sketch_tolerance,
 )
 from tessella.core.audits import Record, Verdict, is_guilty
 from tessella.core.ids import PeerId
-from tessella.core.numeric import NumericClass, tolerances
+from tessella.core.numeric import NumericClass
 from tessella.core.shapes import DType
-from tessella.engine import sketch
 from tests.musivum.audits.room import BAD, GOOD, SAYS_FRAUD, SAYS_MALFORMED, said
 
 KLASS = NumericClass(DType.BF16, "bf16", DType.BF16)
@@ -56,12 +54,6 @@ def test_a_sketch_is_allowed_half_as_much_again() -> None:
     beyond = said(median=0.03)
     assert opinion_of(AUDITOR, beyond, KLASS, 6).is_bad
     assert not opinion_of(AUDITOR, replace(beyond, found="sketched"), KLASS, 6).is_bad
-
-
-@pytest.mark.parametrize("layers", [1, 6, 30])
-def test_we_allow_a_sketch_what_its_maker_measured(layers: int) -> None:
-    table = tolerances(KLASS)
-    assert sketch_tolerance(table, layers) == sketch.sketch_tolerance(table, layers)
 
 
 def test_only_a_measured_gain_is_one() -> None:

@@ -21,7 +21,7 @@ import trio
 
 from p2p.testing import MemoryHost, MemoryNetwork
 from tessella.core.audit_orders import INPUTS, OUTPUTS, seal_order
-from tessella.core.audits import Judgement, Measured, judge
+from tessella.core.audits import Judgement, Measured, judge, sketch_tolerance
 from tessella.core.contracts import contract_of
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
@@ -47,7 +47,6 @@ from tessella.engine.checkpoint import Checkpoint
 from tessella.engine.compute import Job
 from tessella.engine.device import Device
 from tessella.engine.shard import Shard, load_shard
-from tessella.engine.sketch import sketch_tolerance
 from tessella.engine.weights import open_checkpoint
 from tessella.worker.audits.auditor import Auditor
 from tessella.worker.audits.keeper import AUDIT_STREAMS, AUDIT_STREAMS_PER_PEER, Keeper
