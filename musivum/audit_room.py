@@ -67,6 +67,9 @@ class AuditRoom(Protocol):
     def barred(self, peer_id: PeerId) -> str | None:
         """Why a peer is let in nowhere, in a sentence; None if it may come."""
 
+    def is_benched(self, peer_id: PeerId) -> bool:
+        """Whether no ticket may name a peer, since audits could not see what it has to keep."""
+
     def counters(self) -> dict[str, int]:
         """Audits by what became of them since the start, and how many are `open` now."""
 
@@ -115,6 +118,10 @@ class NoAudits:
     def barred(self, peer_id: PeerId) -> str | None:
         """Nobody is."""
         return None
+
+    def is_benched(self, peer_id: PeerId) -> bool:
+        """Nobody is."""
+        return False
 
     def counters(self) -> dict[str, int]:
         """None were drawn."""

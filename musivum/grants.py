@@ -22,7 +22,13 @@ from musivum.config import MusivumConfig
 from musivum.given import Given
 from musivum.node import Node
 from tessella.core.draw import Lot, as_measured, draw_chain, spares_of
-from tessella.core.errors import BadRequest, ModelUnavailable, UnknownManifest, UnknownModel
+from tessella.core.errors import (
+    BadRequest,
+    ModelUnavailable,
+    NotAuthorized,
+    UnknownManifest,
+    UnknownModel,
+)
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import AskGrant, Granted, Stage, Ticket, TicketStage
@@ -67,6 +73,9 @@ class Trust(Protocol):
 
     def barred(self, peer_id: PeerId) -> str | None:
         """Why a peer is let in nowhere, and serves nobody; None if it may come."""
+
+    def is_benched(self, peer_id: PeerId) -> bool:
+        """Whether no ticket may name a peer, since audits could not see what it has to keep."""
 
     def weight(self, peer_id: PeerId) -> float:
         """How many times as dear as it measures a node is to routing: 1 or more."""
@@ -117,7 +126,8 @@ class Grants:
 
         Raises UnknownModel for a model of which nothing is known, ModelUnavailable for one that
         cannot be rendered now, BadRequest for anything else that is wrong with what is asked,
-        UnknownWorker for an anonymous request of who is no node here, and StoreUnavailable.
+        UnknownWorker for an anonymous request of who is no node here, NotAuthorized for one of a
+        node that gets no tickets for now, and StoreUnavailable.
         """
         self._check(asked)
         # Nothing is drawn before it: while the ledger is read, nodes come and go.
@@ -172,8 +182,11 @@ class Grants:
             if node.row.contract == contract
             # Whoever does not say what its weights are could be audited by nobody.
             and node.wish.weights
-            and self._trust.barred(node.peer_id) is None
+            and self._may_serve(node.peer_id)
         ]
+
+    def _may_serve(self, peer_id: PeerId) -> bool:
+        return self._trust.barred(peer_id) is None and not self._trust.is_benched(peer_id)
 
     def _priced(self, row: PeerRow) -> PeerRow:
         """A row as dear as it is trusted to be: who is suspected is taken where others are slow."""
@@ -192,6 +205,11 @@ class Grants:
     def _first(self, caller: PeerId, model: ModelId) -> PeerId:
         node = self._books.roster.node(caller)
         row = node.row
+        if self._trust.is_benched(caller):
+            raise NotAuthorized(
+                f"{caller} gets no tickets for a day: most of its last audits could not see the "
+                "rows and ids that it has to keep"
+            )
         if not node.wish.weights:
             raise BadRequest(
                 f"{caller} does not say the format of its weights: nobody could audit what it is "
@@ -226,7 +244,7 @@ class Grants:
         if node is None or not node.row.serves or not node.row.layers.holds(stage.layers):
             return False
         is_same = (node.row.model, node.row.contract) == (known.model, known.contract)
-        return is_same and self._trust.barred(node.peer_id) is None
+        return is_same and self._may_serve(node.peer_id)
 
     def _remember(self, request_id: bytes, drawn: _Drawn) -> None:
         self._drawn[request_id] = drawn

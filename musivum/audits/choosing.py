@@ -137,7 +137,7 @@ class Choosing:
 
     def may_have(self, caller: PeerId, audit: OpenAudit, now: float) -> bool:
         """Whether an audit goes to a caller that asks for it and holds what it takes."""
-        if caller == audit.worker or caller in audit.asked:
+        if caller in _never(audit):
             return False
         known = self._known(need_of(audit), now)
         active, unfit = known.peers, known.novices | self._unfit(audit)
@@ -150,7 +150,7 @@ class Choosing:
 
     def has_other(self, audit: OpenAudit, now: float) -> bool:
         """Whether anybody is left who could look at a hop."""
-        return bool(self.active(need_of(audit), now) - audit.asked - {audit.worker})
+        return bool(self.active(need_of(audit), now) - _never(audit))
 
     def _unfit(self, audit: OpenAudit) -> set[PeerId]:
         """Whoever does not look at a hop while there is anybody else."""
@@ -159,10 +159,16 @@ class Choosing:
 
     def _wins(self, caller: PeerId, audit: OpenAudit, among: int, free: float) -> bool:
         turns = min(free / TURN_SECONDS, _MAX_TURNS)
-        name = audit.settlement.signed.digest + caller.encode()
+        name = audit.bill.signed.digest + caller.encode()
         drawn = hmac.digest(self._key, name, "sha256")[:_DRAW_BYTES]
         place = int.from_bytes(drawn, "big") / _DRAW_SPAN
         return bool(place * among <= 2.0**turns)
+
+
+def _never(audit: OpenAudit) -> set[PeerId]:
+    """Who does not get an audit whoever else is there: nobody judges twice, or its own dispute."""
+    parties = _chain_of(audit) if audit.decides else ()
+    return {audit.worker, *audit.asked, *parties}
 
 
 def _chain_of(audit: OpenAudit) -> list[PeerId]:

@@ -11,23 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import trio
 
 from musivum.audits.choosing import ACTIVE_SECONDS, Choosing, Need, holds, need_of
-from musivum.audits.drawing import draw
+from musivum.audits.drawing import dispute, draw
 from musivum.audits.epochs import Epochs, Writes, open_epochs
 from musivum.audits.hearing import Hearing
 from musivum.audits.keeping import read_standings, write_standings
 from musivum.audits.marks import MarkTable
-from musivum.audits.opinions import UNAVAILABLE, check_report
+from musivum.audits.opinions import UNAVAILABLE, WITHHELD, check_report
 from musivum.audits.orders import keepers_of, task_of
 from musivum.audits.penalties import Penalties, Remove, Slashed
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit, OpenAudits
+from musivum.audits.rulings import Rules, Rulings
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
-from musivum.ledger import Settlement
+from musivum.ledger import Bill, Settlement
 from musivum.node import Node
 from musivum.reputation import Reputations
 from musivum.roster import Roster
@@ -44,6 +45,9 @@ logger = logging.getLogger(__name__)
 REPORT_SECONDS = 900.0
 # Tasks that an auditor may have at once: one, and one whose answer was lost.
 MAX_HELD = 2
+# Workers that one auditor may have spoken against before others looked at these: each is a suspect
+# until then, and is asked about nobody. Who speaks against everybody would soon be the only one.
+MAX_ACCUSED = 3
 # Who let a task lapse is given no other for so long.
 REST_SECONDS = 600.0
 # How often standings that changed are written, and what is over is looked for.
@@ -60,13 +64,17 @@ class Mesh:
     clocks: Clocks
 
 
+class Decides(Writes, Rules, Protocol):
+    """Of the ledger, what audits take."""
+
+
 class Audits:
     """Audits of one musivum. `open_audits` makes it; its methods are for one trio run."""
 
     def __init__(
         self,
         mesh: Mesh,
-        ledger: Writes,
+        ledger: Decides,
         standings: Standings,
         epochs: Epochs,
         remove: Remove,
@@ -81,8 +89,15 @@ class Audits:
         self._marks = MarkTable()
         self._choosing = Choosing(mesh.roster, standings)
         self._penalties = Penalties(ledger, standings, mesh.clocks.wall, remove)
+        self._rulings = Rulings(ledger)
         self._hearing = Hearing(
-            self._open, standings, self._marks, self._penalties, mesh.clocks, self._counters
+            self._open,
+            standings,
+            self._marks,
+            self._penalties,
+            self._rulings,
+            mesh.clocks,
+            self._counters,
         )
         self._resting: dict[PeerId, float] = {}
 
@@ -91,6 +106,17 @@ class Audits:
         clocks = self._mesh.clocks
         for audit in draw(paid, self._epochs, self.standings, clocks, self._counters):
             if self._open.add(audit) is not None:
+                self._counters["dropped"] += 1
+
+    def disputed(self, bills: Sequence[Bill]) -> None:
+        """Others contradict these proofs, and wait for what is found of them. The ledger's
+        `on_disputed`: one that is open already is no error."""
+        known = {audit.bill.signed.digest for audit in self._open if audit.decides}
+        for bill in bills:
+            if bill.signed.digest in known:
+                continue
+            audit = dispute(bill, self._mesh.clocks, self._counters)
+            if audit is not None and self._open.add(audit) is not None:
                 self._counters["dropped"] += 1
 
     def conflicted(self, claims: Sequence[Claim]) -> None:
@@ -106,7 +132,7 @@ class Audits:
         node = self._choosing.heard(caller, now)
         if node is None or self._resting.get(caller, 0.0) > now:
             return None
-        if self._open.held_by(caller) >= MAX_HELD:
+        if self._open.held_by(caller) >= MAX_HELD or self._open.accused_by(caller) >= MAX_ACCUSED:
             return None
         audit = self._chosen(node, now)
         if audit is None:
@@ -143,8 +169,9 @@ class Audits:
         self._open.free(audit, now)
         if not self.standings.is_heard(caller):
             self._counters["unheard"] += 1
-        elif report.found == UNAVAILABLE:
-            self._hearing.in_vain(audit, caller, has_other=self._choosing.has_other(audit, now))
+        elif report.found in (UNAVAILABLE, WITHHELD):
+            has_other = self._choosing.has_other(audit, now)
+            await self._hearing.in_vain(audit, caller, report.found, has_other=has_other)
         else:
             await self._hearing.heard(audit, caller, report)
 
@@ -170,7 +197,7 @@ class Audits:
         slashed = await self._penalties.slash(peer_id, reason, micro, days)
         self._counters["slashed"] += 1
         if days:
-            self._hearing.drop(peer_id)
+            await self._hearing.drop(peer_id)
         return slashed
 
     async def appeal(self, peer_id: PeerId, reason: str = "") -> Slashed:
@@ -192,13 +219,17 @@ class Audits:
         """Whether all of a peer's hops are audited for what was found of it."""
         return self.standings.is_suspect(peer_id)
 
+    def is_benched(self, peer_id: PeerId) -> bool:
+        """Whether no ticket may name a peer, since audits could not see what it has to keep."""
+        return self.standings.is_benched(peer_id)
+
     def weight(self, peer_id: PeerId) -> float:
         """How many times as dear as it measures a node is to routing: 1 to 2."""
         return self.standings.weight(peer_id)
 
     def counters(self) -> dict[str, int]:
         """Audits by what became of them since the start, and how many are open now."""
-        shown = ("drawn", "passed", "rejected", "unavailable", "expired", "slashed")
+        shown = ("drawn", "disputed", "passed", "rejected", "unavailable", "expired", "slashed")
         found = dict.fromkeys(shown, 0) | dict(self._counters)
         return {"open": len(self._open), **dict(sorted(found.items()))}
 
@@ -214,11 +245,15 @@ class Audits:
         for audit in self._open:
             if audit in self._open:
                 await self._look_at(audit, now)
+        await self._rulings.deliver()
         await self._epochs.turn()
         await self._penalties.collect_all()
         await self.flush()
 
     async def _look_at(self, audit: OpenAudit, now: float) -> None:
+        if self.standings.is_barred(audit.worker):
+            await self._hearing.drop(audit.worker)
+            return
         if audit.given is not None and now > audit.given.until:
             self._counters["unreported"] += 1
             self._resting[audit.given.auditor] = now + REST_SECONDS
@@ -242,7 +277,7 @@ class Audits:
             raise
 
 
-async def open_audits(mesh: Mesh, ledger: Writes, remove: Remove) -> Audits:
+async def open_audits(mesh: Mesh, ledger: Decides, remove: Remove) -> Audits:
     """Audits as the store kept them; whoever is barred is taken out of the roster.
 
     `remove` is called for whoever is barred from here on. Raises StoreUnavailable, StoreLost.

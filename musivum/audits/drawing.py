@@ -1,7 +1,8 @@
-"""Which paid hops are audited: by lot, with a secret that nobody outside knows until it is used up.
+"""Which hops are audited: by lot, with a secret that nobody outside knows until it is used up.
 
-share    all of a worker's first hops and of a suspect's, then ever fewer, never below 5 %
-late     one that is settled when what was kept of it is gone tells as much as hidden rows
+share       all of a worker's first hops and of a suspect's, then ever fewer, never below 5 %
+late        one that is settled when what was kept of it is gone tells as much as hidden rows
+disputed    all, before they are paid; what was found of them is not asked for again
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from musivum.audits.choosing import class_of
 from musivum.audits.epochs import Epochs
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit
 from musivum.audits.standings import Standings
-from musivum.ledger import Settlement
+from musivum.ledger import Bill, Settlement
 from musivum.saved import Clocks
 from tessella.core.audits import is_drawn
 from tessella.core.tickets import START_SECONDS
@@ -35,7 +36,7 @@ def draw(
         standing = standings.of(settlement.claim.worker)
         share = standing.share
         standings.put(standing.after_hop())
-        if standings.is_barred(standing.peer_id):
+        if settlement.is_ruled or standings.is_barred(standing.peer_id):
             continue
         if not is_drawn(epochs.secret, settlement.signed.digest, share):
             continue
@@ -44,8 +45,19 @@ def draw(
             counters["undeclared"] += 1
         elif clocks.wall() > settlement.claim.ticket.issued_at + LATE_SECONDS:
             counters["late"] += 1
-            standings.put(standings.of(standing.peer_id).after_audit(shown=False))
+            standings.put(standings.of(standing.peer_id).after_audit(clocks.wall(), shown=False))
         else:
             counters["drawn"] += 1
-            found.append(OpenAudit(settlement, klass, clocks.now(), clocks.now()))
+            bill = Bill(settlement.claim, settlement.signed)
+            found.append(OpenAudit(bill, klass, clocks.now(), clocks.now()))
     return found
+
+
+def dispute(bill: Bill, clocks: Clocks, counters: Counter[str]) -> OpenAudit | None:
+    """The audit that tells whether the rows of a proof are what its worker sent; None of who does
+    not declare how it computes."""
+    klass = class_of(bill.claim)
+    counters["undeclared" if klass is None else "disputed"] += 1
+    if klass is None:
+        return None
+    return OpenAudit(bill, klass, clocks.now(), clocks.now(), decides=True)

@@ -9,17 +9,22 @@ from dataclasses import replace
 from musivum.audits.marks import MarkTable
 from musivum.audits.opinions import (
     SKETCHED,
+    UNAVAILABLE,
+    WITHHELD,
     Next,
     findings,
     is_split,
     next_after,
     opinion_of,
+    ruling_of,
 )
 from musivum.audits.orders import keepers_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit, OpenAudits
+from musivum.audits.rulings import Rulings
 from musivum.audits.standings import Standings
 from musivum.saved import Clocks
+from tessella.core.attesting import Ruling
 from tessella.core.audits import Finding, Verdict, is_guilty
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
@@ -41,6 +46,7 @@ class Hearing:
         standings: Standings,
         marks: MarkTable,
         penalties: Penalties,
+        rulings: Rulings,
         clocks: Clocks,
         counters: Counter[str],
     ) -> None:
@@ -48,29 +54,64 @@ class Hearing:
         self._standings = standings
         self._marks = marks
         self._penalties = penalties
+        self._rulings = rulings
         self._clocks = clocks
         self._counters = counters
 
-    def in_vain(self, audit: OpenAudit, auditor: PeerId, *, has_other: bool) -> None:
+    async def in_vain(
+        self, audit: OpenAudit, auditor: PeerId, word: str, *, has_other: bool
+    ) -> None:
         """An auditor could not see the rows: another one tries, if there is any."""
         audit.in_vain.append(auditor)
+        audit.is_withheld = word == WITHHELD
         if len(audit.in_vain) >= MAX_IN_VAIN or not has_other:
-            self._give_up(audit)
+            await self.expire(audit)
 
-    def _give_up(self, audit: OpenAudit) -> None:
-        """What could not be seen is nothing against the audited, but against who had to keep it."""
-        self._counters["unavailable"] += 1
-        self._shown(keepers_of(audit.claim).inputs, is_shown=False)
+    async def _give_up(self, audit: OpenAudit) -> None:
+        """What could not be seen speaks against who had to keep it, be that the audited or not."""
+        self._counters[WITHHELD if audit.is_withheld else UNAVAILABLE] += 1
+        hider = audit.worker if audit.is_withheld else keepers_of(audit.claim).inputs
+        self._shown(hider, is_shown=False)
         self._open.close(audit)
+        if hider == audit.worker:
+            await self._rule(audit, Ruling.WRONG)
 
     def _shown(self, peer_id: PeerId, *, is_shown: bool) -> None:
-        self._standings.put(self._standings.of(peer_id).after_audit(shown=is_shown))
+        standing = self._standings.of(peer_id)
+        self._standings.put(standing.after_audit(self._clocks.wall(), shown=is_shown))
+
+    async def _rule(self, audit: OpenAudit, ruling: Ruling | None) -> None:
+        """Tell the ledger what was found of a disputed proof."""
+        if not audit.decides or ruling is None:
+            return
+        if ruling is Ruling.RIGHT:
+            self._contradicted(audit)
+        self._counters[f"ruled {ruling.value}"] += 1
+        await self._rulings.put(audit.claim, ruling)
+
+    def _contradicted(self, audit: OpenAudit) -> None:
+        """Rows that were borne out are not those that the stage behind says came.
+
+        It lies, or was sent others than it was told of: nobody else can tell. Who does either does
+        it to many, and an honest node meets few that do it. So whichever of the two was at odds
+        with more others of late is looked at, and counted as one that hides.
+        """
+        now, claim = self._clocks.wall(), audit.claim
+        before, behind = audit.worker, claim.ticket.chain[claim.place + 1].peer_id
+        odds = {}
+        for one, other in ((behind, before), (before, behind)):
+            standing = self._standings.of(one).after_dispute(other, now)
+            self._standings.put(standing)
+            odds[one] = standing.at_odds(now)
+        blamed = max(odds, key=lambda peer: odds[peer])
+        self._shown(blamed, is_shown=False)
+        self._standings.put(self._standings.of(blamed).suspected())
 
     async def heard(self, audit: OpenAudit, auditor: PeerId, report: AuditReport) -> None:
         """An auditor says what it saw of a hop."""
         claim = audit.claim
         opinion = opinion_of(auditor, report, audit.klass, len(claim.proof.layers))
-        audit.opinions.append(opinion)
+        self._open.say(audit, opinion)
         self._shown(audit.worker, is_shown=report.found != SKETCHED)
         if opinion.is_bad:
             logger.info("rejected: %s by %s: %s", audit.worker, auditor, opinion.reason)
@@ -83,7 +124,7 @@ class Hearing:
             self._counters["split"] += 1
             for each in audit.opinions:
                 self._suspect(audit, each.auditor)
-        if next_after(audit.opinions) is not Next.ASK_ANOTHER:
+        if next_after(audit.opinions, decides=audit.decides) is not Next.ASK_ANOTHER:
             await self._close(audit)
 
     def _suspect(self, audit: OpenAudit, peer_id: PeerId) -> None:
@@ -118,7 +159,7 @@ class Hearing:
         if audit.opinions:
             await self._close(audit)
         elif audit.in_vain:
-            self._give_up(audit)
+            await self._give_up(audit)
         else:
             self._counters["expired"] += 1
             self._open.close(audit)
@@ -159,6 +200,7 @@ class Hearing:
             self._counters["passed" if is_passed else "rejected"] += 1
         else:
             self._counters["undecided"] += 1
+        await self._rule(audit, ruling_of(audit.opinions))
         if is_guilty(standing.record):
             await self._punish(audit, reason)
 
@@ -167,9 +209,10 @@ class Hearing:
         hop_micro = worth(audit.claim, proof.outputs.stop - proof.start)
         if await self._penalties.punish(audit.worker, reason, hop_micro):
             self._counters["slashed"] += 1
-        self.drop(audit.worker)
+        await self.drop(audit.worker)
 
-    def drop(self, peer_id: PeerId) -> None:
-        """Look no further at one who is barred."""
+    async def drop(self, peer_id: PeerId) -> None:
+        """Look no further at one who is barred, and believe nothing that it says."""
         for audit in self._open.of(peer_id):
             self._open.close(audit)
+            await self._rule(audit, Ruling.WRONG)

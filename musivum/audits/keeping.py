@@ -59,6 +59,8 @@ def _row(standing: Standing) -> dict[str, Any]:
             for each in standing.record.findings
         ],
         "shown": "".join(_SHOWN if each else _HIDDEN for each in standing.shown),
+        "odds": standing.odds,
+        "benched_until": standing.benched_until,
         "last_auditor": standing.last_auditor,
         "outvoted": [standing.outvoted, standing.unheard_until],
         "counts": [counts.passed, counts.rejected, counts.slashes, counts.at],
@@ -92,6 +94,9 @@ def _standing(row: Row[Any]) -> Standing:
             fined=row.fined,
             record=Record(tuple(findings)),
             shown=tuple(each == _SHOWN for each in rest["shown"]),
+            # Rows of before there were disputes do not say it.
+            odds=tuple((str(peer), float(at)) for peer, at in rest.get("odds", ())),
+            benched_until=float(rest.get("benched_until", 0.0)),
             last_auditor=str(rest["last_auditor"]),
             outvoted=int(outvoted),
             unheard_until=float(unheard_until),

@@ -6,6 +6,8 @@
     rejected, passed            a third one looks; until then, and without one, neither counts
     one against two             decided as the two say
 
+Where others are paid by what is found two have to agree, also that it passed.
+
 The words `malformed` and `fraud` need no tolerance, and could cost a worker everything at once. We
 do not see the rows, so they are believed when a second auditor says one of them of the same hop;
 from one alone they are a rejection.
@@ -18,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tessella.core.attesting import Ruling
 from tessella.core.audits import Finding, Judgement, Measured, Verdict, judge, sketch_tolerance
 from tessella.core.commitments import DIGEST_BYTES
 from tessella.core.errors import BadRequest
@@ -27,8 +30,9 @@ from tessella.core.numeric import NumericClass, tolerances
 
 MEASURED, SKETCHED = "measured", "sketched"
 MALFORMED, FRAUD = "malformed", "fraud"
-UNAVAILABLE = "unavailable"
-WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE)
+# The rows that went in are gone; those that came out are, and nothing stands for them.
+UNAVAILABLE, WITHHELD = "unavailable", "withheld"
+WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE, WITHHELD)
 # Positions of one hop at most; figures are for people to read beyond that.
 MAX_TOKENS = 1 << 31
 # Of a word that we do not know, as much is repeated.
@@ -44,6 +48,8 @@ class Opinion:
     reason: str
     gain: float
     """The measured gain; 1 where none was."""
+    is_by_rows: bool = True
+    """Whether the worker showed the rows that it committed to."""
 
     @property
     def is_bad(self) -> bool:
@@ -74,7 +80,8 @@ def opinion_of(auditor: PeerId, report: AuditReport, klass: NumericClass, layers
     judgement = _judged(report, klass, layers)
     has_gain = report.found in (MEASURED, SKETCHED) and math.isfinite(report.gain)
     gain = report.gain if has_gain else 1.0
-    return Opinion(auditor, judgement.verdict, judgement.reason, gain)
+    is_by_rows = report.found != SKETCHED
+    return Opinion(auditor, judgement.verdict, judgement.reason, gain, is_by_rows)
 
 
 def _judged(report: AuditReport, klass: NumericClass, layers: int) -> Judgement:
@@ -96,13 +103,27 @@ def _judged(report: AuditReport, klass: NumericClass, layers: int) -> Judgement:
     return judge(measured, klass, layers, allowed)
 
 
-def next_after(opinions: Sequence[Opinion]) -> Next:
-    """What is to be done, after at least one opinion."""
+def next_after(opinions: Sequence[Opinion], *, decides: bool = False) -> Next:
+    """What is to be done, after at least one opinion; `decides` where others are paid by it."""
     bad = sum(opinion.is_bad for opinion in opinions)
     good = len(opinions) - bad
-    if not bad or good >= 2:
+    if good >= 2 or not (bad or decides):
         return Next.PASSED
     return Next.REJECTED if bad >= 2 else Next.ASK_ANOTHER
+
+
+def ruling_of(opinions: Sequence[Opinion]) -> Ruling | None:
+    """What opinions that nobody adds to tell of the rows of a disputed proof; None if nothing.
+
+    Whoever says what it sent has to show it: what passes by its sketch alone bears out its work,
+    and not its word.
+    """
+    good = [opinion for opinion in opinions if not opinion.is_bad]
+    bad = len(opinions) - len(good)
+    if len(good) == bad:
+        return None
+    is_right = len(good) > bad and any(opinion.is_by_rows for opinion in good)
+    return Ruling.RIGHT if is_right else Ruling.WRONG
 
 
 def is_split(opinions: Sequence[Opinion]) -> bool:

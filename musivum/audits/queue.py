@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from musivum.audits.opinions import Opinion
-from musivum.ledger import Settlement
+from musivum.ledger import Bill
 from tessella.core.audit_orders import AUDIT_ID_BYTES
 from tessella.core.ids import PeerId
 from tessella.core.numeric import NumericClass
@@ -37,7 +37,7 @@ class Given:
 class OpenAudit:
     """One hop that is looked at. Times are seconds of a clock that never goes back."""
 
-    settlement: Settlement
+    bill: Bill
     klass: NumericClass
     drawn_at: float
     free_since: float
@@ -48,18 +48,22 @@ class OpenAudit:
     asked: set[PeerId] = field(default_factory=set)
     """Everybody who was given it, whatever came of that."""
     given: Given | None = None
+    decides: bool = False
+    """Whether it tells who of two that contradict each other is paid."""
+    is_withheld: bool = False
+    """Whether it was the audited itself that showed too little to be judged."""
     lifted: dict[PeerId, int] = field(default_factory=dict)
     """Of whom this audit made a suspect: their `suspect_left` before."""
 
     @property
     def claim(self) -> Claim:
         """What is audited."""
-        return self.settlement.claim
+        return self.bill.claim
 
     @property
     def worker(self) -> PeerId:
         """Who is audited."""
-        return self.settlement.claim.worker
+        return self.bill.claim.worker
 
 
 class OpenAudits:
@@ -71,6 +75,7 @@ class OpenAudits:
         self._of: Counter[PeerId] = Counter()
         self._named: dict[bytes, OpenAudit] = {}
         self._given_to: Counter[PeerId] = Counter()
+        self._accused_by: Counter[PeerId] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,6 +105,8 @@ class OpenAudits:
             del self._open[audit]
             _count_down(self._of, audit.worker)
             self._take_back(audit)
+            for opinion in audit.opinions:
+                self._count_accusation(opinion, -1)
 
     def give(self, audit: OpenAudit, auditor: PeerId, until: float) -> Given:
         """Let an auditor have one. Each time it has another name: orders are good for once."""
@@ -108,6 +115,21 @@ class OpenAudits:
         self._named[audit.given.audit_id] = audit
         self._given_to[auditor] += 1
         return audit.given
+
+    def say(self, audit: OpenAudit, opinion: Opinion) -> None:
+        """An auditor said that of an open one."""
+        audit.opinions.append(opinion)
+        self._count_accusation(opinion, 1)
+
+    def _count_accusation(self, opinion: Opinion, by: int) -> None:
+        if opinion.is_bad:
+            self._accused_by[opinion.auditor] += by
+            if not self._accused_by[opinion.auditor]:
+                del self._accused_by[opinion.auditor]
+
+    def accused_by(self, auditor: PeerId) -> int:
+        """How many open ones an auditor said something against, which are not decided."""
+        return self._accused_by[auditor]
 
     def free(self, audit: OpenAudit, now: float) -> None:
         """Nobody has it any more."""

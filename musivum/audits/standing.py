@@ -17,6 +17,11 @@ from tessella.core.ids import PeerId
 
 # Audits of which is remembered whether the rows that a worker had to keep could be seen.
 KEPT_SHOWN = 20
+# For so long, and of so many, is remembered with whom a worker was at odds.
+ODDS_SECONDS = 24 * 3600.0
+KEPT_ODDS = 8
+# For how long who hides them gets no tickets: without, none of its work is paid.
+HIDING_SECONDS = 24 * 3600.0
 SECONDS_A_DAY = 24 * 3600.0
 # For how long a culprit is let in nowhere.
 BAR_DAYS = 30
@@ -44,6 +49,10 @@ class Standing:
     record: Record = field(default_factory=Record)
     shown: tuple[bool, ...] = ()
     """Of its last KEPT_SHOWN audits, oldest first: whether what it had to keep could be seen."""
+    odds: tuple[tuple[str, float], ...] = ()
+    """Others that an edge of a chain was disputed with, and when the last time; latest last."""
+    benched_until: float = 0.0
+    """Until then no ticket names it, since it hides what it has to keep."""
     last_auditor: str = ""
     """Whose word on it was the last that counted."""
     outvoted: int = 0
@@ -71,10 +80,14 @@ class Standing:
         """Whether it is let in nowhere."""
         return now < self.barred_until
 
+    def is_benched(self, now: float) -> bool:
+        """Whether no ticket names it."""
+        return now < self.benched_until
+
     def is_marked(self, now: float) -> bool:
         """Whether anything is held against it that could be taken back."""
         held = self.fined or self.owed or self.record.findings or self.suspect_left or self.outvoted
-        return bool(held) or self.is_barred(now)
+        return bool(held) or self.is_barred(now) or self.is_benched(now)
 
     def after_hop(self) -> Standing:
         """One more hop was paid."""
@@ -84,10 +97,24 @@ class Standing:
         """All of its next hops are audited."""
         return replace(self, suspect_left=SUSPECT_HOPS)
 
-    def after_audit(self, *, shown: bool) -> Standing:
-        """What it had to keep for an audit could be seen, or not; who hides is a suspect."""
+    def after_audit(self, now: float, *, shown: bool) -> Standing:
+        """What it had to keep for an audit could be seen, or not.
+
+        Who hides is a suspect, and gets no tickets for HIDING_SECONDS.
+        """
         known = replace(self, shown=(*self.shown, shown)[-KEPT_SHOWN:])
-        return known.suspected() if not shown and known.is_hiding else known
+        if shown or not known.is_hiding:
+            return known
+        return replace(known.suspected(), benched_until=now + HIDING_SECONDS)
+
+    def after_dispute(self, other: PeerId, now: float) -> Standing:
+        """It and another said different things of the rows between them."""
+        before = [(peer, at) for peer, at in self.odds if peer != other]
+        return replace(self, odds=(*before, (other, now))[-KEPT_ODDS:])
+
+    def at_odds(self, now: float) -> int:
+        """With how many others it was at odds of late."""
+        return sum(now - at < ODDS_SECONDS for _, at in self.odds)
 
     def after_outvoted(self, now: float) -> Standing:
         """Two other auditors contradicted its word."""

@@ -75,6 +75,11 @@ class Standings:
         """Whether a peer is let in nowhere."""
         return self.barred(peer_id) is not None
 
+    def is_benched(self, peer_id: PeerId) -> bool:
+        """Whether no ticket names a peer, since it hides what it has to keep."""
+        standing = self._known.get(peer_id)
+        return standing is not None and standing.is_benched(self._clock())
+
     def is_suspect(self, peer_id: PeerId) -> bool:
         """Whether all of a peer's hops are audited for what was found of it."""
         standing = self._known.get(peer_id)

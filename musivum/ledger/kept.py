@@ -12,13 +12,14 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from musivum.store.ledger_tables import PROOFS
 from musivum.store.rows import parts
+from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Heard, Ruling
 from tessella.core.errors import StoreLost, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.messages import Proof, Ticket, decode_sealed
 from tessella.core.proofs import Claim, SignedProof, proof_hash
 from tessella.core.tickets import CLOCK_SECONDS, SETTLE_SECONDS, TICKET_SECONDS, place_of
 
-# Who bears out a stage is next to it; whether that one is to be believed, the stage behind it says.
+# Who bears out a stage is next to it; whether that one is to be believed, an edge further tells.
 REACH = 2
 # How long a neighbour's proof may come after a proof, and needs its bytes.
 KEEP_SECONDS = TICKET_SECONDS + SETTLE_SECONDS + CLOCK_SECONDS
@@ -59,9 +60,12 @@ class Kept:
     signed: SignedProof
     """Of no bytes once these are gone."""
     received_at: float
+    due_at: float
+    """When it is looked at for the time that went by, if it waits still."""
     state: State = State.WAITING
     micro: int = 0
     entry: int | None = None
+    ruling: Ruling | None = None
     is_written: bool = False
     is_changed: bool = False
 
@@ -77,6 +81,24 @@ class Kept:
             return read_kept(self.signed)
         except TessellaError as exc:
             raise StoreLost(f"cannot read a proof of {self.key[1]}: {exc}") from exc
+
+    @property
+    def bill(self) -> Bill:
+        """As it was brought."""
+        return Bill(self.claim, self.signed)
+
+    @property
+    def heard(self) -> Heard:
+        """What its neighbours hear of it."""
+        return Heard(self.claim, self.ruling)
+
+    def waits_on(self) -> None:
+        """One time of waiting is over, and it was looked at: the next one ends after a day."""
+        self.due_at, self.is_changed = self.received_at + WAIT_SECONDS, True
+
+    def rule(self, ruling: Ruling) -> None:
+        """An audit found this of the rows that it says it sent."""
+        self.ruling, self.is_changed = ruling, True
 
     def become(self, state: State, micro: int = 0, entry: int | None = None) -> None:
         """Settle it."""
@@ -128,7 +150,7 @@ class Proofs:
     def add(self, bill: Bill, now: float) -> Kept:
         """Keep one more."""
         claim = bill.claim
-        kept = Kept(key_of(claim), claim.digest, bill.signed, now)
+        kept = Kept(key_of(claim), claim.digest, bill.signed, now, now + NEIGHBOUR_SECONDS)
         kept.claim = claim
         self._kept[kept.key] = kept
         if claim.proof.previous:
@@ -172,6 +194,8 @@ class Proofs:
             "state": kept.state.value,
             "micro": kept.micro,
             "received_at": kept.received_at,
+            "due_at": kept.due_at,
+            "ruling": kept.ruling or "",
             "keep_until": kept.received_at + KEEP_SECONDS,
             "payload": kept.signed.payload,
             "signature": kept.signed.signature,
@@ -192,6 +216,8 @@ _CHANGE = (
         micro=bindparam("to_micro"),
         origin=bindparam("to_origin"),
         entry=bindparam("to_entry"),
+        due_at=bindparam("to_due_at"),
+        ruling=bindparam("to_ruling"),
     )
 )
 
@@ -207,6 +233,8 @@ def write_changes(connection: Connection, origin: PeerId, proofs: Iterable[Kept]
             "to_micro": kept.micro,
             "to_origin": origin if kept.entry is not None else "",
             "to_entry": kept.entry,
+            "to_due_at": kept.due_at,
+            "to_ruling": kept.ruling or "",
         }
         for kept in proofs
         if kept.is_written and kept.is_changed
@@ -222,9 +250,11 @@ def kept_of(row: Row[Any]) -> Kept:
         digest=row.digest,
         signed=SignedProof(row.payload, row.signature),
         received_at=row.received_at,
+        due_at=row.due_at,
         state=State(row.state),
         micro=row.micro,
         entry=row.entry,
+        ruling=Ruling(row.ruling) if row.ruling else None,
         is_written=True,
     )
 

@@ -16,14 +16,16 @@ from sqlalchemy import Connection
 
 from musivum.ledger import accounts, history, sweeping
 from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
+from musivum.ledger.batch import Settlement
 from musivum.ledger.checking import Check
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import Inclusion, SignedHead
 from musivum.ledger.kept import Bill, find_proof
-from musivum.ledger.settling import Settled, Settlement, pay_half, refusal, settle
+from musivum.ledger.settling import Settled, refusal, settle, settle_due, settle_ruled
 from musivum.ledger.together import Together
 from musivum.saved import Clock
 from musivum.store.errands import Transacts
+from tessella.core.attesting import NEIGHBOUR_SECONDS, Ruling
 from tessella.core.errors import BadRequest, Refused, RemoteError, StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -35,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SWEEP_SECONDS = 3600.0
+SWEEP_SECONDS = 600.0
 # Proofs that are verified before others may go on: three milliseconds of arithmetic.
 READ_AT_ONCE = 8
 CAPS = Caps()
@@ -69,6 +71,9 @@ class Ledger:
         """Called with what was paid, after it is written; must not raise."""
         self.on_conflict: Callable[[Sequence[Claim]], None] = _ignored
         """Called with proofs whose worker made others in their place; must not raise."""
+        self.on_disputed: Callable[[Sequence[Bill]], None] = _ignored
+        """Called with proofs that audits have to look at before others are paid; the same ones may
+        come again. Must not raise."""
 
     @property
     def origin(self) -> PeerId:
@@ -104,12 +109,35 @@ class Ledger:
         def work(connection: Connection) -> Settled:
             return settle(connection, self.origin, bills, self._caps, now)
 
+        return (await self._told(work)).outcomes
+
+    async def _told(self, work: Callable[[Connection], Settled]) -> Settled:
+        """Settle, and tell what came of it to those who follow it."""
         settled = await self._store.transact(work)
         if settled.paid:
             self.on_settled(settled.paid)
         if settled.conflicts:
             self.on_conflict(settled.conflicts)
-        return settled.outcomes
+        if settled.disputed:
+            self.on_disputed(settled.disputed)
+        return settled
+
+    async def rule(self, claim: Claim, ruling: Ruling) -> None:
+        """An audit found this of the rows that a proof says were sent: who waited for it is paid,
+        or refused. Of the same proof another ruling changes nothing."""
+        now = self._clock()
+
+        def work(connection: Connection) -> Settled:
+            return settle_ruled(connection, self.origin, claim, ruling, self._caps, now)
+
+        await self._told(work)
+
+    async def disputes(self) -> list[Bill]:
+        """Proofs that audits have to look at, while what was kept of them can be seen: those that
+        `on_disputed` told since an hour ago, and nobody ruled on."""
+        since = self._clock() - NEIGHBOUR_SECONDS
+        work = partial(sweeping.read_disputed, origin=self.origin, since=since)
+        return await self._store.transact(work)
 
     async def proof(self, request_id: bytes, worker: PeerId, issuer: PeerId) -> SignedProof | None:
         """A proof that was brought, while its bytes are kept: a day after its ticket expired."""
@@ -214,22 +242,24 @@ class Ledger:
         return await self._store.transact(drafted)
 
     async def sweep(self, now: float) -> None:
-        """Pay proofs that waited for WAIT_SECONDS a share; let go of what is old."""
-        while await self._pay_overdue(now):
+        """Look again at proofs that waited for long; let go of what is old."""
+        while await self._settle_due(now):
             pass
         while await self._store.transact(partial(sweeping.drop_bytes, now=now)):
             pass
         await self._store.transact(partial(sweeping.drop_counts, now=now))
 
-    async def _pay_overdue(self, now: float) -> bool:
-        def work(connection: Connection) -> list[Settlement]:
-            overdue = sweeping.read_overdue(connection, now)
-            return pay_half(connection, self.origin, overdue, self._caps, now)
+    async def _settle_due(self, now: float) -> bool:
+        is_any = False
 
-        paid = await self._store.transact(work)
-        if paid:
-            self.on_settled(paid)
-        return bool(paid)
+        def work(connection: Connection) -> Settled:
+            nonlocal is_any
+            due = sweeping.read_due(connection, now)
+            is_any = bool(due)
+            return settle_due(connection, self.origin, due, self._caps, now)
+
+        await self._told(work)
+        return is_any
 
     async def check(self, *, whole: bool = False) -> int:
         """Compare balances with entries; returns how many entries were read.
@@ -249,7 +279,7 @@ def _ignored(_: object) -> None:
 
 
 async def run_ledger(ledger: Ledger, clock: Clock) -> NoReturn:
-    """Check and sweep at once and then every hour, until cancelled. Raises StoreLost."""
+    """Check and sweep at once and then every SWEEP_SECONDS, until cancelled. Raises StoreLost."""
     while True:
         try:
             await ledger.check()

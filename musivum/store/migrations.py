@@ -206,6 +206,16 @@ UPDATE nodes
 SET rest = substr(rest, 1, length(rest) - 1) || ',"weights":"","canary":false}}'
 """
 
+# What an audit tells of proofs that contradict each other, and when time decides what waits.
+_RULING = """
+ALTER TABLE proofs
+ADD COLUMN ruling TEXT NOT NULL DEFAULT '' CHECK (ruling IN ('', 'right', 'wrong'))
+"""
+_DUE = "ALTER TABLE proofs ADD COLUMN due_at {real} NOT NULL DEFAULT 0 CHECK (due_at >= 0)"
+_DUE_OF_OLD = "UPDATE proofs SET due_at = received_at + 3600"
+_NOT_BY_AGE = "DROP INDEX proofs_waiting"
+_BY_DUE = "CREATE INDEX proofs_due ON proofs (due_at) WHERE state = 'waiting'"
+
 # Append only: a step's place in this row is its number in every database.
 MIGRATIONS = (
     Migration("nodes", (_NODES,)),
@@ -217,6 +227,7 @@ MIGRATIONS = (
     Migration("audits", (_STANDINGS, _EPOCHS)),
     Migration("partners", (_PARTNERS,)),
     Migration("canaries", (_SAID_OF_NODES,)),
+    Migration("rulings", (_RULING, _DUE, _DUE_OF_OLD, _NOT_BY_AGE, _BY_DUE)),
 )
 
 

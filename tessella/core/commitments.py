@@ -2,7 +2,8 @@
 
 Two neighbours that handled the same rows have equal commits. A session that was given up leaves
 them with different lengths, so a commit also has marks: its value at the multiples of a step, and
-at the few lengths before the last. What both have in common is the longest of these that agree.
+at the few lengths before the last. What both have in common is the longest of these that agree;
+they are at odds if any of these does not.
 
     row digest   BLAKE2b, 16 bytes, of the row as it travels
     digest(n)    BLAKE2b, 32 bytes, of the first n row digests
@@ -103,6 +104,13 @@ def in_common(a: Commit, b: Commit) -> int:
         return a.stop
     ours, theirs = _known(a), _known(b)
     return max((length for length, mark in ours.items() if theirs.get(length) == mark), default=0)
+
+
+def are_at_odds(a: Commit, b: Commit) -> bool:
+    """Whether both bind to as many rows somewhere, and these are not the same: one of them is not
+    of the rows that went from one to the other."""
+    ours, theirs = _known(a), _known(b)
+    return any(theirs.get(length, mark) != mark for length, mark in ours.items())
 
 
 def _known(commit: Commit) -> dict[int, bytes]:

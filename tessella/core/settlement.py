@@ -1,20 +1,18 @@
-"""What a proof is paid: who bears it out, what it is worth, and whose account that comes from.
+"""What a proof is paid: what it is worth, and whose account that comes from.
 
-Pure rules. A stage is borne out by a neighbour that saw the same rows: what stage k sent is what
-stage k + 1 received. It is paid for the layers that its ticket assigns, times positions, as many
-as it and such a neighbour agree on. The requester pays as far as its balance goes; the rest is
-minted, within a limit a day, so that nobody is refused for being poor and nobody can print.
+Pure rules. A stage is paid for the layers that its ticket assigns, times positions, as many as are
+borne out. The requester pays as far as its balance goes; the rest is minted, within a limit a day,
+so that nobody is refused for being poor and nobody can print.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from tessella.core.commitments import in_common
 from tessella.core.errors import BadFrame
 from tessella.core.proofs import MAX_BATCH, Claim
 from tessella.core.tickets import ANONYMOUS
@@ -25,10 +23,8 @@ MICRO_PER_LAYER_TOKEN = MICRO // 1000
 MINT_DAILY_CAP = 1000 * MICRO
 # Of a worker's mint a day, what one requester may cause: a pair of one owner earns no more.
 PAIR_SHARE = 5
-# How long a proof waits for a neighbour's before it is paid by its own word, and how much of it.
-# Nobody saw that work, so no requester pays for it: it is minted, and all of it in a day is what
-# one requester may cause.
-WAIT_SECONDS = 24 * 3600.0
+# Of what nobody saw: how much of it is paid. No requester pays for it: it is minted, and all of it
+# in a day is what one requester may cause.
 UNATTESTED_SHARE = 2
 SECONDS_A_DAY = 24 * 3600
 
@@ -55,86 +51,6 @@ class Outcome:
     """Micro-credits."""
     code: str = ""
     text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Attested:
-    """What the neighbours make of a claim."""
-
-    positions: int = 0
-    is_settled: bool = True
-    """False while a neighbour that could bear it out has not spoken."""
-    is_refuted: bool = False
-    """Whether every neighbour spoke, and none of them saw the same rows."""
-
-
-def attest(claim: Claim, others: Mapping[int, Claim]) -> Attested:
-    """How many positions of a claim are borne out by the claims of its chain that came in.
-
-    `others` are those by their places. A chain of one stage has nobody to ask, and its word is
-    taken; so is that of an end whose only neighbour is at odds with both of its own.
-    """
-    chain = {**others, claim.place: claim}
-    neighbours = _neighbours(claim, claim.place)
-    if not neighbours:
-        return _by_its_word(claim)
-    agreed = {place: _agreed(chain, claim.place, place) for place in neighbours}
-    shared = [
-        _positions(claim, upto, chain[place].proof.start) for place, upto in agreed.items() if upto
-    ]
-    wanted = _by_its_word(claim).positions
-    if shared and (max(shared) >= wanted or None not in agreed.values()):
-        return Attested(max(shared))
-    if None in agreed.values():
-        # Whoever comes first may say less than is so: nobody's pay depends on the order.
-        return Attested(is_settled=False)
-    if len(neighbours) > 1:
-        return Attested(is_refuted=True)
-    return _against_one(claim, chain, neighbours[0])
-
-
-def borne_out(claim: Claim, others: Mapping[int, Claim]) -> int:
-    """Positions that those neighbours which spoke saw as well, be it none."""
-    chain = {**others, claim.place: claim}
-    found = {place: _agreed(chain, claim.place, place) for place in _neighbours(claim, claim.place)}
-    return max(
-        (
-            _positions(claim, upto, chain[place].proof.start)
-            for place, upto in found.items()
-            if upto
-        ),
-        default=0,
-    )
-
-
-def _against_one(claim: Claim, chain: Mapping[int, Claim], neighbour: int) -> Attested:
-    """An end of the chain against the only stage that could bear it out."""
-    beyond = [place for place in _neighbours(claim, neighbour) if place != claim.place]
-    others = [_agreed(chain, neighbour, place) for place in beyond]
-    if not others or any(others):
-        return Attested(is_refuted=True)
-    return Attested(is_settled=False) if None in others else _by_its_word(claim)
-
-
-def _by_its_word(claim: Claim) -> Attested:
-    return Attested(_positions(claim, claim.proof.outputs.stop, claim.proof.start))
-
-
-def _neighbours(claim: Claim, place: int) -> list[int]:
-    stages = range(len(claim.ticket.chain))
-    return [each for each in (place - 1, place + 1) if each in stages]
-
-
-def _agreed(chain: Mapping[int, Claim], one: int, other: int) -> int | None:
-    """Positions that two neighbours agree on; None where one of them did not speak yet."""
-    before, after = chain.get(min(one, other)), chain.get(max(one, other))
-    if before is None or after is None:
-        return None
-    return in_common(before.proof.outputs, after.proof.inputs)
-
-
-def _positions(claim: Claim, upto: int, start: int) -> int:
-    return max(0, min(upto, claim.ticket.max_tokens) - max(start, claim.proof.start))
 
 
 def worth(claim: Claim, positions: int) -> int:
@@ -191,16 +107,15 @@ def pay(claim: Claim, micro: int, balance: int, minted: Minted, caps: Caps) -> P
     return Payment(from_requester, min(micro - from_requester, max(0, room)))
 
 
-def pay_unattested(claim: Claim, minted: Minted, caps: Caps) -> Payment:
-    """The payment of a claim that nobody bears out: a share of its own word, out of the mint.
+def pay_unattested(claim: Claim, micro: int, minted: Minted, caps: Caps) -> Payment:
+    """The payment of a claim of `micro` that nobody bears out: a share of it, out of the mint.
 
     `minted.pair` is what was minted so for its worker today. Nobody else's account is touched.
     """
     if claim.ticket.requester == claim.worker:
         return Payment(0, 0)
-    micro = worth(claim, _by_its_word(claim).positions) // UNATTESTED_SHARE
     room = min(caps.worker - minted.worker, caps.pair - minted.pair)
-    return Payment(0, min(micro, max(0, room)))
+    return Payment(0, min(micro // UNATTESTED_SHARE, max(0, room)))
 
 
 def day_of(moment: float) -> int:

@@ -22,6 +22,7 @@ from tessella.core.contracts import contract_of
 from tessella.core.errors import (
     BadRequest,
     ModelUnavailable,
+    NotAuthorized,
     TessellaError,
     UnknownModel,
     UnknownWorker,
@@ -57,6 +58,7 @@ class Trust:
 
     suspected: set[PeerId] = field(default_factory=set)
     out: set[PeerId] = field(default_factory=set)
+    hiding: set[PeerId] = field(default_factory=set)
     dear: dict[PeerId, float] = field(default_factory=dict)
 
     def suspects(self, peer_id: PeerId) -> bool:
@@ -64,6 +66,9 @@ class Trust:
 
     def barred(self, peer_id: PeerId) -> str | None:
         return "a cheat" if peer_id in self.out else None
+
+    def is_benched(self, peer_id: PeerId) -> bool:
+        return peer_id in self.hiding
 
     def weight(self, peer_id: PeerId) -> float:
         return self.dear.get(peer_id, 1.0)
@@ -214,6 +219,20 @@ async def test_who_is_barred_serves_nobody_and_who_is_suspected_seldom(hub: Hub)
         assert {spare.peer_id for spare in ticket.spares} == {IDS[3]}
     hub.trust.out.add(IDS[4])
     assert (await hub.ticket(replace(ASKED, after=first.request_id))).chain[1].peer_id == IDS[3]
+
+
+async def test_who_hides_what_it_has_to_keep_is_in_no_ticket_and_gets_none(hub: Hub) -> None:
+    for number in (1, 3, 4):
+        hub.serves(number, 4, 10)
+    first = await hub.ticket()
+    hidden = first.chain[1].peer_id
+    hub.trust.hiding.add(hidden)
+    for after in (b"", first.request_id):
+        ticket = await hub.ticket(replace(ASKED, after=after))
+        assert hidden not in {stage.peer_id for stage in (*ticket.chain, *ticket.spares)}
+    hub.trust.hiding.add(IDS[0])
+    with pytest.raises(NotAuthorized, match="gets no tickets for a day"):
+        await hub.ticket(replace(ASKED, anonymous=True), IDS[0])
 
 
 async def test_an_anonymous_request_begins_at_the_entry_that_asks_and_is_a_leech(

@@ -3,6 +3,7 @@
 inputs that are not those committed to     unavailable: it is their keeper's fault
 outputs that are not those committed to    fraud
 outputs that nobody shows                  sketched: the sketch in the proof stands for them
+                                           withheld: it has no row of what is recomputed
 else                                       measured, or malformed
 """
 
@@ -117,7 +118,7 @@ class Auditor:
             measured = await self._compute(lambda _: self._by_rows(case, shown, reference))
             found = "measured"
         if measured is None:
-            return _report(case, "unavailable")
+            return _report(case, "withheld")
         return _report(case, found, measured, await self._compute(lambda _: digest_of(reference)))
 
     async def _fetch_inputs(self, case: Case, fetched: _Fetched) -> None:

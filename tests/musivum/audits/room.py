@@ -73,6 +73,7 @@ def said(found: str = "measured", median: float = 1e-2, gain: float = 1.0) -> Au
 GOOD, BAD = said(), said(median=0.5)
 SAYS_FRAUD, SAYS_MALFORMED = said("fraud"), said("malformed")
 SEES_NOTHING, SEES_A_SKETCH = said("unavailable"), said("sketched")
+SEES_TOO_LITTLE = said("withheld")
 Says = Callable[[PeerId, Settlement], AuditReport]
 """What an auditor says of a hop."""
 
@@ -237,5 +238,6 @@ async def a_room(time: MockClock, ledger: Ledger | None = None, books: Books | N
 
     mesh = Mesh(US, roster, books.reputations, books.clocks)
     audits = await open_audits(mesh, ledger, remove)
-    ledger.on_settled = audits.settled
+    ledger.on_settled, ledger.on_disputed = audits.settled, audits.disputed
+    audits.disputed(await ledger.disputes())
     return Room(books, ledger, audits, time, removed)

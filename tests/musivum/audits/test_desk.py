@@ -8,7 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.audits.desk import MAX_HELD, REPORT_SECONDS, REST_SECONDS, run_audits
+from musivum.audits.desk import (
+    MAX_ACCUSED,
+    MAX_HELD,
+    REPORT_SECONDS,
+    REST_SECONDS,
+    run_audits,
+)
 from musivum.audits.queue import OPEN_SECONDS
 from tessella.core.errors import BadRequest, NotAuthorized
 from tessella.core.ids import PeerId
@@ -16,6 +22,7 @@ from tests.musivum.audits.room import (
     BAD,
     GOOD,
     Room,
+    peer,
 )
 
 
@@ -90,6 +97,7 @@ async def test_what_nobody_audits_within_an_hour_expires(
     await room.audits.tick()
     assert room.audits.counters() == {
         "open": 0,
+        "disputed": 0,
         "drawn": 3,
         "expired": 3,
         "passed": 0,
@@ -98,6 +106,25 @@ async def test_what_nobody_audits_within_an_hour_expires(
         "unavailable": 0,
     }
     assert not room.audits.suspects(worker)
+
+
+async def test_who_speaks_against_everybody_is_asked_on_when_others_have_looked(
+    room: Room, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    liar, *others = auditors
+    for auditor in auditors:
+        await room.asks(auditor)
+    for number in range(1, 6):
+        room.works(room.joins(number), 1)
+    for _ in range(MAX_ACCUSED):
+        await room.judged(liar, BAD)
+    room.time.jump(100)
+    assert await room.asks(liar) is None
+    assert len([n for n in range(1, 6) if room.audits.suspects(peer(n))]) == MAX_ACCUSED
+    await room.audited(others, lambda *_: GOOD)
+    assert room.audits.counters()["open"] == 0
+    assert [n for n in range(1, 6) if room.audits.suspects(peer(n))] == []
+    assert room.audits.suspects(liar)
 
 
 async def test_two_proofs_where_one_may_be_make_a_suspect(

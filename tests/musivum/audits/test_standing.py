@@ -7,7 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musivum.audits.standing import KEPT_SHOWN, SECONDS_A_DAY, Standing
+from musivum.audits.standing import (
+    HIDING_SECONDS,
+    KEPT_ODDS,
+    KEPT_SHOWN,
+    ODDS_SECONDS,
+    SECONDS_A_DAY,
+    Standing,
+)
 from musivum.reputation import NO_AUDITS
 from tessella.core.audits import FIRST_HOPS, SUSPECT_HOPS, Finding, Verdict
 from tessella.core.ids import PeerId
@@ -50,11 +57,39 @@ def test_a_rejection_makes_a_suspect_and_a_pass_acquits_nobody() -> None:
 def test_who_hides_more_than_half_of_the_last_audits_is_hiding(shown: list[bool]) -> None:
     standing = VETERAN
     for each in shown:
-        standing = standing.after_audit(shown=each)
+        standing = standing.after_audit(NOW, shown=each)
     assert standing.shown == tuple(shown[-KEPT_SHOWN:])
     assert standing.is_hiding == (shown[-KEPT_SHOWN:].count(False) > KEPT_SHOWN / 2)
     if standing.is_hiding and not shown[-1]:
         assert standing.suspect_left == SUSPECT_HOPS
+        assert standing.is_benched(NOW + HIDING_SECONDS - 1)
+        assert not standing.is_benched(NOW + HIDING_SECONDS)
+    if not any(shown.count(False) > KEPT_SHOWN / 2 for shown in _windows(shown)):
+        assert not standing.is_benched(NOW)
+
+
+def _windows(shown: list[bool]) -> list[list[bool]]:
+    return [shown[max(0, stop - KEPT_SHOWN) : stop] for stop in range(len(shown) + 1)]
+
+
+def test_an_appeal_ends_the_time_without_tickets() -> None:
+    hiding = VETERAN
+    for _ in range(KEPT_SHOWN):
+        hiding = hiding.after_audit(NOW, shown=False)
+    assert hiding.is_marked(NOW)
+    assert not hiding.appealed(NOW).is_benched(NOW)
+
+
+def test_it_is_remembered_for_a_day_with_how_many_others_a_worker_was_at_odds() -> None:
+    standing = VETERAN
+    for hour, other in enumerate("abab"):
+        standing = standing.after_dispute(PeerId(other), NOW + 3600 * hour)
+    assert standing.at_odds(NOW + 3600 * 3) == 2
+    assert standing.at_odds(NOW + 3600 * 2 + ODDS_SECONDS) == 1
+    assert standing.at_odds(NOW + 3600 * 3 + ODDS_SECONDS) == 0
+    for number in range(20):
+        standing = standing.after_dispute(PeerId(str(number)), NOW)
+    assert standing.at_odds(NOW) == KEPT_ODDS
 
 
 def test_a_bar_wipes_the_record_and_comes_with_a_fine() -> None:

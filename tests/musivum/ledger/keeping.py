@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from musivum.ledger import Ledger, Settlement
+from musivum.ledger import Bill, Ledger, Settlement
 from musivum.store.memory import MemoryStore
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -32,9 +32,11 @@ class Kept:
     def __post_init__(self) -> None:
         self.paid: list[Settlement] = []
         self.conflicts: list[Claim] = []
+        self.disputed: list[Bill] = []
         self.ledger = Ledger(MUSIVUM, self.store, lambda: self.now, self.caps, lambda: self.issuers)
         self.ledger.on_settled = self.paid.extend
         self.ledger.on_conflict = self.conflicts.extend
+        self.ledger.on_disputed = self.disputed.extend
 
     async def entries(self) -> list[Entry]:
         """Our ledger, from the first entry on."""

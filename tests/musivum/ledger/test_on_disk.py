@@ -14,6 +14,7 @@ from musivum.ledger import Ledger
 from musivum.ledger.draft import KEPT_LEVEL
 from musivum.ledger.merging import merge
 from musivum.store import open_store
+from tessella.core.attesting import WAIT_SECONDS
 from tessella.core.ledger import (
     MINT,
     SLASHED,
@@ -24,7 +25,6 @@ from tessella.core.ledger import (
     verify_consistency,
     verify_inclusion,
 )
-from tessella.core.settlement import WAIT_SECONDS
 from tests.core.work import MUSIVUM, NOW, Work, identity
 from tests.musivum.ledger.keeping import PAY, WORKER, a_request, became, one_stage
 from tests.musivum.ledger.test_merging import PARTNER, Partner, paying
@@ -78,7 +78,7 @@ async def test_all_of_it_on_either_database(url: str) -> None:
         ledger = Ledger(MUSIVUM, store, lambda: NOW)
         proofs = [work.proof(place, previous=bytes([place + 1]) * 32) for place in range(3)]
         assert became(await ledger.settle([proofs[0]])) == ["waiting"]
-        assert became(await ledger.settle([proofs[1], proofs[0]])) == ["paid", "already_paid"]
+        assert became(await ledger.settle([proofs[1], proofs[0]])) == ["waiting", "already_paid"]
         fork = Work(chain[:1], request_id=a_request(1)).proof(0, previous=b"\1" * 32)
         assert became(await ledger.settle([proofs[2], fork])) == ["paid", "refused"]
         lines = [Line(WORKER.peer_id, -1), Line(SLASHED, 1)]

@@ -12,12 +12,12 @@ from musivum.ledger.kept import KEEP_SECONDS
 from musivum.ledger.room import SWEEP_SECONDS
 from musivum.ledger.sweeping import SWEEP_PROOFS
 from musivum.store.ledger_tables import EARNED, MINTED, PROOFS
+from tessella.core.attesting import WAIT_SECONDS
 from tessella.core.errors import StoreUnavailable
 from tessella.core.proofs import SignedProof
 from tessella.core.settlement import (
     MICRO_PER_LAYER_TOKEN,
     UNATTESTED_SHARE,
-    WAIT_SECONDS,
     Became,
     Caps,
     Outcome,

@@ -1,0 +1,198 @@
+"""One transaction in which proofs become entries, thought through before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from musivum.ledger.draft import Draft, Movement
+from musivum.ledger.kept import Bill, Kept, Key, Proofs, State, key_of
+from musivum.ledger.mint import UNATTESTED, Mint
+from tessella.core.attesting import Attested, Ruling, Word, attest
+from tessella.core.errors import ProofConflict, Unattested
+from tessella.core.ids import PeerId
+from tessella.core.ledger import MINT, Line
+from tessella.core.proofs import Claim, SignedProof
+from tessella.core.settlement import Became, Caps, Outcome, Payment, pay, pay_unattested, worth
+from tessella.core.tickets import ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A proof that was paid a moment ago."""
+
+    claim: Claim
+    signed: SignedProof
+    micro: int
+    """Micro-credits; may be 0."""
+    is_ruled: bool = False
+    """Whether an audit looked at its rows already."""
+
+
+class Batch:
+    """Takes, looks at and pays proofs. Nothing is written before `write`, within the caller's
+    transaction; what is called about a proof was loaded before."""
+
+    def __init__(self, connection: Connection, origin: PeerId, caps: Caps, now: float) -> None:
+        self._caps = caps
+        self._now = now
+        self._draft = Draft(connection, origin, now)
+        self._mint = Mint(connection, now)
+        self._proofs = Proofs(connection, origin)
+        self._disputed: dict[Key, Bill] = {}
+        self.paid: list[Settlement] = []
+
+    @property
+    def disputed(self) -> list[Bill]:
+        """Whose rows audits have to look at before others are paid."""
+        return list(self._disputed.values())
+
+    def load(self, claims: Sequence[Claim]) -> None:
+        """Read at once all that is kept of the same requests, and what paying that asks for."""
+        self._proofs.load(claims)
+        waiting = (kept.claim for kept in self._proofs if _may_be_paid(kept))
+        pairs = {(claim.worker, claim.ticket.requester) for claim in (*claims, *waiting)}
+        self._mint.load(pairs)
+        self._draft.balances.load({requester for _, requester in pairs})
+
+    def take(self, bill: Bill) -> Outcome:
+        """What becomes of one proof. Raises ProofConflict, Unattested."""
+        claim = bill.claim
+        known = self._proofs.get(key_of(claim))
+        if known is not None:
+            return _told_again(known, claim)
+        if self._proofs.has_other_after(claim):
+            raise ProofConflict(f"{claim.worker} made two proofs after the same one")
+        kept = self._proofs.add(bill, self._now)
+        self._look_around(claim)
+        if kept.state is State.REFUSED:
+            raise _unattested()
+        if kept.state is State.WAITING:
+            return Outcome(Became.WAITING)
+        return Outcome(Became.PAID, kept.micro)
+
+    def rule(self, claim: Claim, ruling: Ruling) -> None:
+        """An audit found this of the rows that a proof says were sent. Another ruling on the same
+        proof changes nothing."""
+        kept = self._proofs.get(key_of(claim))
+        if kept is not None and kept.has_bytes and kept.ruling is None:
+            kept.rule(ruling)
+            self._look_around(claim)
+
+    def wait_is_over(self, claim: Claim) -> None:
+        """Look again at a proof that waited for a time of waiting."""
+        kept = self._proofs.get(key_of(claim))
+        if kept is None or kept.state is not State.WAITING:
+            return
+        self._look_at(kept)
+        if kept.state is State.WAITING:
+            kept.waits_on()
+
+    def _look_around(self, claim: Claim) -> None:
+        """A proof says something new: whoever waits near it may be paid."""
+        for other in self._proofs.near(claim).values():
+            if other.state is State.WAITING:
+                self._look_at(other)
+
+    def _look_at(self, kept: Kept) -> None:
+        """Pay or refuse a proof that waits, if enough was said of it."""
+        attested = self._attested(kept)
+        match attested.word:
+            case Word.BORNE_OUT:
+                self._pay(kept, worth(kept.claim, attested.positions))
+            case Word.UNATTESTED:
+                self._pay_unattested(kept, worth(kept.claim, attested.positions))
+            case Word.REFUTED:
+                kept.become(State.REFUSED)
+            case Word.SILENT | Word.DISPUTED:
+                pass
+
+    def _attested(self, kept: Kept) -> Attested:
+        near = self._proofs.near(kept.claim)
+        chain = {place: each.heard for place, each in near.items()}
+        attested = attest(kept.claim.place, chain, self._now - kept.received_at)
+        for place in attested.asks:
+            self._disputed[near[place].key] = near[place].bill
+        return attested
+
+    def _pay(self, kept: Kept, micro: int) -> None:
+        """Pay a proof that is worth so much, as far as there is anybody to pay for it."""
+        claim, requester = kept.claim, kept.claim.ticket.requester
+        payment = pay(
+            claim,
+            micro,
+            0 if requester == ANONYMOUS else self._draft.balances.balance(requester),
+            self._mint.minted(claim.worker, requester),
+            self._caps,
+        )
+        self._settle(kept, payment, requester)
+
+    def _pay_unattested(self, kept: Kept, micro: int) -> None:
+        minted = self._mint.minted(kept.claim.worker, UNATTESTED)
+        self._settle(kept, pay_unattested(kept.claim, micro, minted, self._caps), UNATTESTED)
+
+    def _settle(self, kept: Kept, payment: Payment, requester: str) -> None:
+        """Write a payment; `requester` is whom its mint is counted for."""
+        claim = kept.claim
+        movement = Movement(
+            kind="payment",
+            lines=_lines(claim, payment),
+            issuer=claim.ticket.issuer,
+            request_id=claim.request_id,
+            worker=claim.worker,
+        )
+        entry = self._draft.append(movement)
+        self._mint.count(claim.worker, requester, payment.from_mint)
+        kept.become(State.PAID, payment.total, entry.sequence)
+        is_ruled = kept.ruling is not None
+        self.paid.append(Settlement(claim, kept.signed, payment.total, is_ruled))
+
+    def write(self) -> None:
+        """Write all of it."""
+        self._draft.write()
+        self._mint.write()
+        self._proofs.write()
+
+
+def _may_be_paid(kept: Kept) -> bool:
+    return kept.state is State.WAITING and kept.has_bytes
+
+
+def _told_again(known: Kept, claim: Claim) -> Outcome:
+    if known.digest not in (b"", claim.digest):
+        raise ProofConflict(f"{claim.worker} made two proofs of one request")
+    match known.state:
+        case State.PAID:
+            return Outcome(Became.ALREADY_PAID, known.micro)
+        case State.WAITING:
+            return Outcome(Became.WAITING)
+        case State.REFUSED:
+            raise _unattested()
+
+
+def _unattested() -> Unattested:
+    return Unattested("none of its neighbours saw the same rows")
+
+
+def _lines(claim: Claim, payment: Payment) -> list[Line]:
+    amounts = (
+        (claim.worker, payment.total),
+        (claim.ticket.requester, -payment.from_requester),
+        (MINT, -payment.from_mint),
+    )
+    return [Line(account, amount) for account, amount in amounts if amount]
+
+
+def read_disputes(connection: Connection, origin: PeerId, waiting: Sequence[Kept]) -> list[Bill]:
+    """Whose rows audits have to look at, for any of these proofs to be paid."""
+    proofs = Proofs(connection, origin)
+    proofs.load([kept.claim for kept in waiting])
+    found: dict[Key, Bill] = {}
+    for kept in waiting:
+        near = proofs.near(kept.claim)
+        chain = {place: each.heard for place, each in near.items()}
+        for place in attest(kept.claim.place, chain).asks:
+            found[near[place].key] = near[place].bill
+    return list(found.values())

@@ -1,0 +1,229 @@
+"""Who is believed of a chain whose stages say what they sent and received."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessella.core.attesting import (
+    NEIGHBOUR_SECONDS,
+    WAIT_SECONDS,
+    Attested,
+    Heard,
+    Ruling,
+    Word,
+    attest,
+)
+from tessella.core.proofs import Claim, read_claim
+from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, worth
+from tests.core.work import MUSIVUM, NOW, Work, identity
+
+WORK = Work([identity(1), identity(2), identity(3)])
+RIGHT, WRONG = Ruling.RIGHT, Ruling.WRONG
+SILENT, REFUTED = Attested(Word.SILENT), Attested(Word.REFUTED)
+
+
+def paid(positions: int) -> Attested:
+    """It is borne out for so many."""
+    return Attested(Word.BORNE_OUT, positions)
+
+
+def disputed(*asks: int) -> Attested:
+    """Audits of these places have to tell."""
+    return Attested(Word.DISPUTED, asks=asks)
+
+
+def unattested(positions: int) -> Attested:
+    """By its own word."""
+    return Attested(Word.UNATTESTED, positions)
+
+
+def claims(work: Work, *counts: int, start: int = 0) -> list[Claim]:
+    """The claims of all stages, which computed so many positions each."""
+    signed = [work.proof(place, count, start=start) for place, count in enumerate(counts)]
+    return [read_claim(each, {MUSIVUM.peer_id}, NOW) for each in signed]
+
+
+def claim_of(place: int, work: Work = WORK, **how: object) -> Claim:
+    """The claim of one stage."""
+    return read_claim(work.proof(place, **how), {MUSIVUM.peer_id}, NOW)  # type: ignore[arg-type]
+
+
+def made(
+    claim: Claim,
+    *others: Claim,
+    waited: float = 0.0,
+    rulings: dict[int, Ruling] | None = None,
+) -> Attested:
+    """What becomes of a claim beside others of its chain."""
+    found = rulings or {}
+    chain = {each.place: Heard(each, found.get(each.place)) for each in (claim, *others)}
+    return attest(claim.place, chain, waited)
+
+
+def test_a_chain_of_one_is_paid_by_its_own_word() -> None:
+    (alone,) = claims(Work([identity(1)]), 50)
+    assert made(alone) == paid(50)
+
+
+def test_a_stage_without_neighbours_waits_a_day_and_then_has_its_own_word() -> None:
+    for claim in claims(WORK, 50, 50, 50):
+        assert made(claim) == made(claim, waited=WAIT_SECONDS - 1) == SILENT
+        assert made(claim, waited=WAIT_SECONDS) == unattested(50)
+
+
+def test_all_neighbours_are_heard_and_after_an_hour_one_is_enough() -> None:
+    entry, middle, tail = claims(WORK, 50, 50, 50)
+    assert made(entry, middle) == made(tail, middle) == made(middle, entry, tail) == paid(50)
+    assert made(middle, entry) == made(middle, entry, waited=NEIGHBOUR_SECONDS - 1) == SILENT
+    assert made(middle, entry, waited=NEIGHBOUR_SECONDS) == paid(50)
+    assert made(entry, tail) == made(entry, tail, waited=NEIGHBOUR_SECONDS) == SILENT
+
+
+def test_the_smaller_count_of_the_two_is_paid() -> None:
+    entry, middle, tail = claims(WORK, 51, 50, 50)
+    assert made(entry, middle) == made(middle, entry, tail) == paid(50)
+
+
+def test_a_neighbour_that_says_too_much_costs_nobody_else_and_whatever_comes_first() -> None:
+    inflated, middle, tail = (
+        claim_of(place, count=count) for place, count in enumerate((90, 50, 50))
+    )
+    assert made(middle, inflated, tail) == paid(50)
+    assert made(inflated, middle, tail) == made(inflated, middle) == paid(32)
+
+
+def test_positions_that_a_neighbour_says_were_held_before_are_not_paid() -> None:
+    (entry, _, _) = claims(WORK, 50, 50, 50)
+    (_, middle, _) = claims(WORK, 50, 50, 50, start=40)
+    assert made(entry, middle) == paid(10)
+    assert made(middle, entry, waited=NEIGHBOUR_SECONDS) == paid(10)
+
+
+def test_neighbours_that_have_no_length_in_common_bear_nothing_out() -> None:
+    entry, middle = claim_of(0, count=20), claim_of(1, count=10)
+    assert made(entry, middle) == REFUTED
+
+
+# Who lies, and how: which rows it says that came, and that left.
+LIES = {
+    "the entry, of what it sent": (0, (b"", b"x")),
+    "the middle, of what came": (1, (b"x", b"")),
+    "the middle, of what it sent": (1, (b"", b"x")),
+    "the middle, of both": (1, (b"x", b"x")),
+    "the tail, of what came": (2, (b"x", b"")),
+}
+
+
+def told(liar: int, salt: tuple[bytes, bytes]) -> list[Claim]:
+    """A chain of three of which one lies."""
+    return [claim_of(place, **({"salt": salt} if place == liar else {})) for place in range(3)]
+
+
+@pytest.mark.parametrize(("liar", "salt"), LIES.values(), ids=LIES)
+def test_nobody_beside_a_lie_is_paid_before_an_audit_told(
+    liar: int, salt: tuple[bytes, bytes]
+) -> None:
+    chain = told(liar, salt)
+    found = [made(claim, *chain) for claim in chain]
+    assert found[liar].word is Word.DISPUTED
+    asks = {place for each in found for place in each.asks}
+    assert asks <= {0, 1}, "the stage before an edge is who has to show its rows"
+    for place in range(3):
+        if found[place].word is Word.BORNE_OUT:
+            assert found[place].positions == 50
+            assert abs(place - liar) > 1 or salt[liar < place] == b"", "nobody contradicts it"
+
+
+@pytest.mark.parametrize(("liar", "salt"), LIES.values(), ids=LIES)
+def test_audits_tell_who_lied_and_everybody_else_is_paid(
+    liar: int, salt: tuple[bytes, bytes]
+) -> None:
+    chain = told(liar, salt)
+    rulings: dict[int, Ruling] = {}
+    for _ in range(3):
+        asked = {place for claim in chain for place in made(claim, *chain, rulings=rulings).asks}
+        # What an audit finds: of a liar, other rows; of what came to a liar, that they are right.
+        fresh = {place: WRONG if place == liar else RIGHT for place in asked - rulings.keys()}
+        rulings |= fresh
+    found = [made(claim, *chain, rulings=rulings) for claim in chain]
+    assert found == [REFUTED if place == liar else paid(50) for place in range(3)]
+
+
+def test_whatever_comes_first_the_same_is_paid() -> None:
+    chain = told(1, (b"x", b""))
+    for order in permutations(chain):
+        came: list[Claim] = []
+        for claim in order:
+            came.append(claim)
+            for each in came:
+                found = made(each, *came)
+                # Who agrees with all of its neighbours has no part in the quarrel of others.
+                assert found.word is not Word.BORNE_OUT or each.place == 2
+
+
+def test_a_middle_that_claims_other_inputs_is_not_borne_out_by_who_computed_on_them() -> None:
+    entry, liar, tail = told(1, (b"x", b""))
+    assert made(liar, entry, tail) == made(entry, liar, tail) == disputed(0)
+    assert made(tail, liar, entry) == paid(50), "it did its work"
+    assert made(liar, entry, tail, rulings={0: RIGHT}) == REFUTED
+    assert made(entry, liar, tail, rulings={0: RIGHT}) == paid(50)
+
+
+def test_an_entry_that_lies_costs_the_middle_nothing() -> None:
+    liar, middle, tail = told(0, (b"", b"x"))
+    assert made(liar, middle, tail, rulings={0: WRONG}) == REFUTED
+    assert made(middle, liar, tail, rulings={0: WRONG}) == paid(50)
+
+
+def test_who_lost_one_dispute_is_not_believed_in_the_other() -> None:
+    entry, liar, tail = told(1, (b"x", b"x"))
+    assert made(tail, liar, entry) == disputed(1)
+    assert made(tail, liar, entry, rulings={0: RIGHT}) == paid(50)
+
+
+def test_two_that_contradict_each_other_alone_wait_for_the_audit_of_the_first() -> None:
+    work = Work([identity(1), identity(2)])
+    entry = claim_of(0, work)
+    tail = claim_of(1, work, salt=(b"x", b""))
+    assert made(entry, tail) == made(tail, entry) == disputed(0)
+    assert made(entry, tail, rulings={0: RIGHT}) == made(tail, entry, rulings={0: WRONG})
+    assert made(entry, tail, rulings={0: RIGHT}) == paid(50)
+    assert made(tail, entry, rulings={0: RIGHT}) == REFUTED
+    assert made(entry, tail, rulings={0: WRONG}) == REFUTED
+
+
+def test_a_dispute_that_no_audit_could_decide_is_ended_after_a_day() -> None:
+    entry, liar, tail = told(1, (b"x", b""))
+    assert made(liar, entry, tail, waited=WAIT_SECONDS - 1).word is Word.DISPUTED
+    for one, other in ((liar, entry), (entry, liar)):
+        assert made(one, other, tail, waited=WAIT_SECONDS) == unattested(50)
+
+
+def test_a_lie_about_the_last_rows_alone_is_a_dispute() -> None:
+    entry, tail = claim_of(0), claim_of(2)
+    middle = claim_of(1, count=50)
+    assert made(middle, entry, tail) == paid(50)
+    proof = middle.proof
+    late = bytes(16) + proof.inputs.last[16:]
+    lies = claim_of(1, inputs=type(proof.inputs)(50, proof.inputs.digest, proof.inputs.marks, late))
+    assert made(lies, entry, tail).word is Word.DISPUTED
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_nobody_is_paid_more_than_the_ticket_and_the_neighbour_say(ours: int, theirs: int) -> None:
+    ours, theirs = max(1, ours), max(1, theirs)
+    entry, middle, _ = claims(WORK, ours, theirs, 1)
+    attested = made(entry, middle)
+    assert attested.positions <= min(ours, theirs, WORK.max_tokens)
+    assert attested.word in (Word.BORNE_OUT, Word.REFUTED)
+    assert worth(entry, attested.positions) == attested.positions * 10 * MICRO_PER_LAYER_TOKEN
+
+
+@given(st.integers(1, 100), st.integers(1, 100))
+def test_honest_neighbours_that_stopped_anywhere_are_never_at_odds(ours: int, theirs: int) -> None:
+    entry, middle, _ = claims(WORK, ours, theirs, 1)
+    assert made(entry, middle).word is not Word.DISPUTED

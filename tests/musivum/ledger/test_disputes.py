@@ -1,0 +1,122 @@
+"""Two stages that contradict each other wait for an audit, and are paid as it tells."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Ruling
+from tessella.core.proofs import Claim, SignedProof, read_claim
+from tessella.core.settlement import Became, Outcome
+from tests.core.work import MUSIVUM, NOW, Work, identity
+from tests.musivum.ledger.keeping import PAY, Kept, a_request, became
+
+CHAIN = [identity(1), identity(2), identity(3)]
+WORK = Work(CHAIN)
+ENTRY, _, TAIL = (WORK.proof(place) for place in range(3))
+# Says that it took other rows than the entry sent, and so does whoever computed on what it made.
+LIAR = WORK.proof(1, salt=(b"x", b""))
+WAITING = Outcome(Became.WAITING)
+
+
+def claim_of(proof: SignedProof) -> Claim:
+    """What a proof claims."""
+    return read_claim(proof, {MUSIVUM.peer_id}, NOW)
+
+
+async def balances(kept: Kept) -> list[int]:
+    """Of the stages of the chain."""
+    return [await kept.ledger.balance(worker.peer_id) for worker in CHAIN]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([ENTRY, LIAR, TAIL])))
+async def test_a_middle_that_lies_of_its_inputs_waits_with_who_contradicts_it(
+    kept: Kept, order: tuple[SignedProof, ...]
+) -> None:
+    for proof in order:
+        await kept.ledger.settle([proof])
+    assert await balances(kept) == [0, 0, PAY], "whoever comes first"
+    assert await kept.ledger.settle([ENTRY, LIAR]) == [WAITING, WAITING]
+    assert {bill.signed for bill in kept.disputed} == {ENTRY}, "it has to show what it sent"
+
+
+async def test_an_audit_that_bears_the_first_one_out_refuses_the_other(kept: Kept) -> None:
+    await kept.ledger.settle([ENTRY, LIAR, TAIL])
+    await kept.ledger.rule(claim_of(ENTRY), Ruling.RIGHT)
+    assert await balances(kept) == [PAY, 0, PAY]
+    (outcome,) = await kept.ledger.settle([LIAR])
+    assert (outcome.became, outcome.code) == (Became.REFUSED, "unattested")
+    assert [(one.claim.worker, one.is_ruled) for one in kept.paid] == [
+        (CHAIN[2].peer_id, False),
+        (CHAIN[0].peer_id, True),
+    ]
+    await kept.walk()
+    await kept.ledger.check(whole=True)
+
+
+async def test_an_audit_that_tells_against_the_first_one_pays_the_other(kept: Kept) -> None:
+    await kept.ledger.settle([WORK.proof(0, salt=(b"", b"x")), WORK.proof(1), TAIL])
+    assert await balances(kept) == [0, 0, PAY]
+    await kept.ledger.rule(kept.disputed[0].claim, Ruling.WRONG)
+    assert await balances(kept) == [0, PAY, PAY]
+
+
+async def test_what_an_audit_found_first_holds_and_pays_once(kept: Kept) -> None:
+    await kept.ledger.settle([ENTRY, LIAR, TAIL])
+    for ruling in (Ruling.RIGHT, Ruling.WRONG, Ruling.RIGHT):
+        await kept.ledger.rule(claim_of(ENTRY), ruling)
+    assert await balances(kept) == [PAY, 0, PAY]
+    assert len(await kept.entries()) == 2
+
+
+async def test_a_ruling_on_a_proof_that_never_came_changes_nothing(kept: Kept) -> None:
+    await kept.ledger.rule(claim_of(ENTRY), Ruling.RIGHT)
+    assert await kept.ledger.settle([ENTRY]) == [WAITING]
+    assert await kept.entries() == []
+
+
+async def test_a_ruling_holds_for_proofs_that_come_after_it_and_after_a_restart(
+    kept: Kept,
+) -> None:
+    await kept.ledger.settle([ENTRY, LIAR])
+    await kept.ledger.rule(claim_of(ENTRY), Ruling.RIGHT)
+    assert await balances(kept) == [PAY, 0, 0]
+    again = Kept(kept.store)
+    assert became(await again.ledger.settle([TAIL])) == ["paid"]
+    assert await again.ledger.disputes() == []
+
+
+async def test_disputes_are_told_again_to_a_musivum_that_starts(kept: Kept) -> None:
+    for number in range(3):
+        work = Work(CHAIN, request_id=a_request(number))
+        await kept.ledger.settle([work.proof(0), work.proof(1, salt=(b"x", b"")), work.proof(2)])
+    await kept.ledger.rule(kept.disputed[0].claim, Ruling.RIGHT)
+    again = Kept(kept.store)
+    found = await again.ledger.disputes()
+    assert {bill.claim.request_id for bill in found} == {a_request(1), a_request(2)}
+    assert {bill.claim.worker for bill in found} == {CHAIN[0].peer_id}
+    again.now = NOW + NEIGHBOUR_SECONDS + 1
+    assert await again.ledger.disputes() == [], "nothing is kept of them any more"
+
+
+async def test_what_no_audit_could_decide_is_paid_half_after_a_day(kept: Kept) -> None:
+    await kept.ledger.settle([ENTRY, LIAR, TAIL])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS - 1)
+    assert await balances(kept) == [0, 0, PAY]
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    assert await balances(kept) == [PAY // 2, PAY // 2, PAY]
+    await kept.ledger.rule(claim_of(ENTRY), Ruling.RIGHT)
+    assert await balances(kept) == [PAY // 2, PAY // 2, PAY], "and that is final"
+    await kept.walk()
+
+
+async def test_one_neighbours_word_is_enough_after_an_hour(kept: Kept) -> None:
+    await kept.ledger.settle([WORK.proof(1), TAIL])
+    assert await balances(kept) == [0, 0, PAY]
+    await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS - 1)
+    assert await balances(kept) == [0, 0, PAY]
+    await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS)
+    assert await balances(kept) == [0, PAY, PAY]
+    await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS)
+    assert len(kept.paid) == 2
