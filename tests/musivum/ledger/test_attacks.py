@@ -246,11 +246,11 @@ async def test_a_stage_that_lies_about_its_neighbours_is_not_paid_and_they_are(
     lies = [(0, b"", b"y"), (1, b"x", b"y"), (1, b"x", b""), (1, b"", b"y"), (2, b"x", b"")]
     paid = []
     async with attacked() as mesh:
-        for number, (liar, *salt) in enumerate(lies):
+        for number, (liar, came, left) in enumerate(lies):
             work = Work(CHAIN, request_id=bytes([number]) * 16)
             before = [await mesh.owns(worker) for worker in CHAIN]
             proofs = [
-                work.proof(place, salt=tuple(salt) if place == liar else (b"", b""))
+                work.proof(place, salt=(came, left) if place == liar else (b"", b""))
                 for place in range(3)
             ]
             await mesh.bring(*proofs)

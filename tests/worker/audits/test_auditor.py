@@ -208,13 +208,13 @@ async def test_a_sketch_stands_for_the_outputs_of_a_worker_that_is_gone(
         assert judged(report, work).verdict is Verdict.PASSED
 
 
-async def test_an_audit_without_rows_or_a_sketch_of_them_finds_nothing(
+async def test_an_audit_without_rows_or_a_sketch_of_them_finds_that_they_are_withheld(
     toy_weights: Path, autojump_clock: MockClock
 ) -> None:
     async with a_mesh(toy_weights) as mesh:
         short = mesh.work(before=mesh.work(upto=42), upto=44)
         mesh.stage.ring.clear()
-        assert (await mesh.auditor().audit(mesh.task(short.stage))).found == "unavailable"
+        assert (await mesh.auditor().audit(mesh.task(short.stage))).found == "withheld"
 
 
 async def test_rows_that_are_no_numbers_are_malformed(
