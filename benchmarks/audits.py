@@ -10,7 +10,7 @@ weights of the file, and nine for the same in q8_0. Each cheat is tried under th
 dtype. Without `--gguf` the default model is fetched, once.
 
 Exit 0 if no honest node was rejected or accused, and each cheat was caught in nine audits of ten,
-but for q8_0 declared bf16, which only an average over many audits can tell.
+but for q8_0 declared bf16, which errs no more in one audit than an honest node may.
 """
 
 from __future__ import annotations

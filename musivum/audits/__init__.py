@@ -4,6 +4,7 @@
     epochs      the secrets that audits are drawn with, and what the ledger says of them
     drawing     which paid hops are audited
     queue       the audits that are open               choosing    who may audit what
+    needs       open audits by what they take
     opinions    what a report says, and when enough was said
     standing    what is known of one worker            standings   of all of them
     keeping     standings and epochs in the store      penalties   fines, bars and appeals

@@ -13,12 +13,12 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
+from musivum.audits.needs import Need
 from musivum.audits.queue import OpenAudit
 from musivum.audits.standings import Standings
 from musivum.node import Node
 from musivum.roster import Roster
-from tessella.core.ids import ModelId, PeerId
-from tessella.core.layers import LayerRange
+from tessella.core.ids import PeerId
 from tessella.core.numeric import NumericClass
 from tessella.core.proofs import Claim
 
@@ -40,28 +40,12 @@ _DRAW_SPAN = 1 << (8 * _DRAW_BYTES)
 _MAX_TURNS = 64.0
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What an auditor has to hold."""
-
-    model: ModelId
-    contract: str
-    layers: LayerRange
-    weights: str
-
-
 def class_of(claim: Claim) -> NumericClass | None:
     """How a worker said that it computes; None if it did not say, or by no word of ours."""
     try:
         return NumericClass.parse(claim.ticket.chain[claim.place].numeric)
     except ValueError:
         return None
-
-
-def need_of(audit: OpenAudit) -> Need:
-    """What it takes to audit a hop."""
-    ticket = audit.claim.ticket
-    return Need(ticket.model, ticket.contract, audit.claim.proof.layers, audit.klass.weights)
 
 
 def holds(node: Node, need: Need) -> bool:
@@ -139,7 +123,7 @@ class Choosing:
         """Whether an audit goes to a caller that asks for it and holds what it takes."""
         if caller in _never(audit):
             return False
-        known = self._known(need_of(audit), now)
+        known = self._known(audit.need, now)
         active, unfit = known.peers, known.novices | self._unfit(audit)
         free = now - audit.free_since
         fitting = len(active) - len(active & unfit)
@@ -150,7 +134,7 @@ class Choosing:
 
     def has_other(self, audit: OpenAudit, now: float) -> bool:
         """Whether anybody is left who could look at a hop."""
-        return bool(self.active(need_of(audit), now) - _never(audit))
+        return bool(self.active(audit.need, now) - _never(audit))
 
     def _unfit(self, audit: OpenAudit) -> set[PeerId]:
         """Whoever does not look at a hop while there is anybody else."""

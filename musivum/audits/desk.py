@@ -10,12 +10,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import filterfalse
 from typing import NoReturn, Protocol
 
 import trio
 
-from musivum.audits.choosing import ACTIVE_SECONDS, Choosing, Need, holds, need_of
+from musivum.audits.choosing import ACTIVE_SECONDS, Choosing, holds
 from musivum.audits.drawing import dispute, draw
 from musivum.audits.epochs import Epochs, Writes, open_epochs
 from musivum.audits.hearing import Hearing
@@ -142,13 +143,9 @@ class Audits:
 
     def _chosen(self, node: Node, now: float) -> OpenAudit | None:
         """The first open audit that a node may have; those that were begun come first."""
-        fits: dict[Need, bool] = {}
-        free = [audit for audit in self._open if audit.given is None]
+        free = self._open.free_for(partial(holds, node))
         for audit in (*filter(_is_begun, free), *filterfalse(_is_begun, free)):
-            need = need_of(audit)
-            if need not in fits:
-                fits[need] = holds(node, need)
-            if not fits[need] or not self._choosing.may_have(node.peer_id, audit, now):
+            if not self._choosing.may_have(node.peer_id, audit, now):
                 continue
             if self._mesh.roster.find(keepers_of(audit.claim).inputs) is not None:
                 return audit

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from musivum.audits.needs import ByNeed, Need, need_of
 from musivum.audits.opinions import Opinion
 from musivum.ledger import Bill
 from tessella.core.audit_orders import AUDIT_ID_BYTES
@@ -54,6 +55,10 @@ class OpenAudit:
     """Whether it was the audited itself that showed too little to be judged."""
     lifted: dict[PeerId, int] = field(default_factory=dict)
     """Of whom this audit made a suspect: their `suspect_left` before."""
+    need: Need = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.need = need_of(self.claim, self.klass)
 
     @property
     def claim(self) -> Claim:
@@ -72,6 +77,7 @@ class OpenAudits:
     def __init__(self) -> None:
         # A set in the order of its keys.
         self._open: dict[OpenAudit, None] = {}
+        self._by_need = ByNeed[OpenAudit]()
         self._of: Counter[PeerId] = Counter()
         self._named: dict[bytes, OpenAudit] = {}
         self._given_to: Counter[PeerId] = Counter()
@@ -90,6 +96,7 @@ class OpenAudits:
         """Open one more; returns the one that had to make room for it, if there was no room."""
         dropped = self._make_room() if len(self._open) >= MAX_OPEN else None
         self._open[audit] = None
+        self._by_need.add(audit.need, audit)
         self._of[audit.worker] += 1
         return dropped
 
@@ -103,6 +110,7 @@ class OpenAudits:
         """It is decided, or given up. One that is not open is no error."""
         if audit in self._open:
             del self._open[audit]
+            self._by_need.remove(audit.need, audit)
             _count_down(self._of, audit.worker)
             self._take_back(audit)
             for opinion in audit.opinions:
@@ -141,6 +149,10 @@ class OpenAudits:
             del self._named[audit.given.audit_id]
             _count_down(self._given_to, audit.given.auditor)
             audit.given = None
+
+    def free_for(self, holds: Callable[[Need], bool]) -> list[OpenAudit]:
+        """Those that nobody has and that take what somebody holds, oldest first."""
+        return [audit for audit in self._by_need.that(holds) if audit.given is None]
 
     def of(self, peer_id: PeerId) -> list[OpenAudit]:
         """Those of one worker, oldest first."""

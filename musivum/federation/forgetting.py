@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, case, delete, select, update
 from musivum.federation.merge import key_of
 from musivum.ledger.history import nodes
 from musivum.ledger.kept import State
+from musivum.ledger.mint import count_entries
 from musivum.ledger.moving import HOUR_SECONDS
 from musivum.store.ledger_tables import BALANCES, EARNED, ENTRIES, LEDGERS, PROOFS, TREE
 from musivum.store.partner_tables import PARTNERS
@@ -44,6 +45,7 @@ def undo_some(connection: Connection, origin: PeerId, now: float) -> int:
     if row is not None:
         tail = _tail(connection, origin, keep)
         _undo_balances(connection, tail, row.checked_size, now)
+        count_entries(connection, tail, now, sign=-1)
         _undo_marks(connection, tail)
         _shorten(connection, row, keep)
     if keep == 0:

@@ -17,6 +17,7 @@ from musivum.federation.reading import Page
 from musivum.ledger import Draft
 from musivum.ledger.kept import Key
 from musivum.ledger.merging import Double, merge
+from musivum.ledger.mint import count_entries
 from musivum.store.ledger_tables import EARNED, ENTRIES, PROOFS
 from tessella.core.errors import BadFrame, StoreLost
 from tessella.core.ids import PeerId
@@ -42,7 +43,10 @@ def take(draft: Draft, page: Page) -> Taken:
     connection, origin = draft.connection, page.held.origin
     # Before anything is put into the draft, which reads balances as they are then.
     merged = merge(connection, origin, [payload for _, payload in page.entries], draft.now)
-    reversals = list(_resolved(draft, merged.doubles))
+    lost = list(_resolved(draft, merged.doubles))
+    reversals = [_reverse(draft, payment, kept) for payment, kept in lost]
+    # Of the day that it was minted: what was of another day leaves no more room today.
+    count_entries(connection, [payment for payment, _ in lost], draft.now, sign=-1)
     for entry in (*_of_kind(merged.entries, "reversal"), *reversals):
         _uncount(connection, entry)
     slashes = _of_kind(merged.entries, "slash")
@@ -55,8 +59,9 @@ def _of_kind(entries: Sequence[Entry], kind: str) -> list[Entry]:
     return [entry for entry in entries if entry.kind == kind]
 
 
-def _resolved(draft: Draft, doubles: Sequence[Double]) -> Iterator[Entry]:
-    """Reversals of our payments that do not stand; what does stand is what a proof is known by."""
+def _resolved(draft: Draft, doubles: Sequence[Double]) -> Iterator[tuple[Entry, Entry]]:
+    """Our payments that do not stand, each with the one in its place, which is what a proof is
+    known by from here on."""
     better: dict[Key, Entry] = {}
     for double in doubles:
         key = key_of(double.entry)
@@ -67,7 +72,7 @@ def _resolved(draft: Draft, doubles: Sequence[Double]) -> Iterator[Entry]:
         better[key] = double.entry
         _mark(draft.connection, double.entry)
         if before.origin == draft.origin:
-            yield _reverse(draft, before, double.entry)
+            yield before, double.entry
 
 
 def _read(connection: Connection, origin: PeerId, sequence: int) -> Entry:

@@ -1,16 +1,18 @@
 """Whether what is kept agrees with itself: every entry in its place, and the balances their sum.
 
 Strategy. What was once found right is not read again: each ledger has a mark up to which it was
-checked, each balance what it was then. A check walks the entries since, a page a transaction, and
-the last of these compares. What is held is one number for each account that moved.
+checked, each balance what it was then. A check counts the entries before that mark and walks those
+since, a page a transaction, and the last of these compares. What is held is one number for each
+account that moved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from musivum.ledger.draft import frontier_of
 from musivum.ledger.history import nodes
@@ -21,6 +23,10 @@ from tessella.core.ledger import Frontier, Walk
 
 # Of one transaction: a dozen milliseconds of arithmetic, during which nobody else is served.
 CHECK_ENTRIES = 256
+# Counting one is so much cheaper than reading it: no payload is touched.
+COUNTS_AN_ENTRY = 64
+# And looking where a ledger ends costs as many: its tree is made of up to 255 hashes there.
+PLACE_ENTRIES = 32
 
 
 @dataclass(slots=True)
@@ -31,7 +37,7 @@ class Check:
     """Whether to begin at the first entry, whatever was checked before."""
     entries: int = 0
     """How many were read."""
-    _walks: dict[PeerId, Walk] = field(default_factory=dict)
+    _walks: dict[PeerId, _Walked] = field(default_factory=dict)
 
     def step(self, connection: Connection) -> bool:
         """Read some more; returns whether that was all.
@@ -41,20 +47,26 @@ class Check:
         """
         left = CHECK_ENTRIES
         for row in connection.execute(select(LEDGERS).order_by(LEDGERS.c.origin)).all():
-            walk = self._walks.get(row.origin)
-            if walk is None:
-                size, last, peaks = row.checked_size, row.checked_last, row.checked_peaks
-                walk = _begun(row.origin, size, peaks, last, self.is_whole)
-                self._walks[row.origin] = walk
+            known = self._walks.get(row.origin)
+            if known is None:
+                known = self._walks[row.origin] = _begun(row, self.is_whole)
+            left -= known.count(connection, left)
+            walk = known.walk
             left -= self._read(connection, walk, min(left, row.size - walk.size))
-            if walk.size < row.size:
+            if walk.size < row.size or known.counted < known.begin:
                 return False
-            _check_place(connection, walk, row.last, row.peaks)
+            if known.placed != walk.size:
+                if left <= 0:
+                    return False
+                left -= PLACE_ENTRIES
+            known.check_place(connection, row.last, row.peaks)
         self._compare(connection)
         self._mark(connection)
         return True
 
     def _read(self, connection: Connection, walk: Walk, count: int) -> int:
+        if count <= 0:
+            return 0
         asked = (
             select(ENTRIES.c.hash, ENTRIES.c.payload)
             .where(ENTRIES.c.origin == walk.origin, ENTRIES.c.sequence >= walk.size)
@@ -71,8 +83,8 @@ class Check:
 
     def _compare(self, connection: Connection) -> None:
         moved: dict[str, int] = {}
-        for walk in self._walks.values():
-            for account, micro in walk.balances.items():
+        for known in self._walks.values():
+            for account, micro in known.walk.balances.items():
                 moved[account] = moved.get(account, 0) + micro
         total = 0
         asked = select(BALANCES.c.account, BALANCES.c.micro, BALANCES.c.checked)
@@ -99,10 +111,57 @@ class Check:
         connection.execute(update(BALANCES).where(changed).values(checked=BALANCES.c.micro))
 
 
-def _begun(origin: PeerId, size: int, peaks: bytes, last: bytes, is_whole: bool) -> Walk:
+@dataclass(slots=True)
+class _Walked:
+    """One ledger, as far as a check has come."""
+
+    walk: Walk
+    begin: int
+    """How many entries are not read, as they were checked before."""
+    counted: int = 0
+    """Of these."""
+    placed: int | None = None
+    """How many entries it had when it was found to end as its row says."""
+
+    def count(self, connection: Connection, left: int) -> int:
+        """Count some of what is not read; returns as how many entries that are read it counts.
+
+        Raises StoreLost where one is missing.
+        """
+        upto = min(self.begin, self.counted + left * COUNTS_AN_ENTRY)
+        wanted = upto - self.counted
+        if wanted <= 0:
+            return 0
+        within = ENTRIES.c.sequence >= self.counted, ENTRIES.c.sequence < upto
+        asked = select(func.count()).where(ENTRIES.c.origin == self.walk.origin, *within)
+        if connection.execute(asked).scalar() != wanted:
+            raise _lost(self.walk.origin, f"there are other than its {self.begin} entries")
+        self.counted = upto
+        return -(-wanted // COUNTS_AN_ENTRY)
+
+    def check_place(self, connection: Connection, last: bytes, peaks: bytes) -> None:
+        """That the ledger ends where its row says, and that proofs will be of the same tree."""
+        walk = self.walk
+        if (walk.last, b"".join(walk.frontier.peaks)) != (last, peaks):
+            raise _lost(walk.origin, "it does not end in the entry that it says")
+        if self.placed == walk.size:
+            return
+        beyond = ENTRIES.c.origin == walk.origin, ENTRIES.c.sequence >= walk.size
+        asked = select(ENTRIES.c.sequence).where(*beyond).limit(1)
+        if connection.execute(asked).first() is not None:
+            raise _lost(walk.origin, f"there are other than its {walk.size} entries")
+        node = nodes(connection, walk.origin)
+        for level, place, peak in _peaks(walk.frontier):
+            if node(level, place) != peak:
+                raise _lost(walk.origin, f"its tree has another node {place} of level {level}")
+        self.placed = walk.size
+
+
+def _begun(row: Row[Any], is_whole: bool) -> _Walked:
     if is_whole:
-        return Walk(origin)
-    return Walk(origin, frontier=frontier_of(size, peaks), last=last)
+        return _Walked(Walk(row.origin), 0)
+    size, frontier = row.checked_size, frontier_of(row.checked_size, row.checked_peaks)
+    return _Walked(Walk(row.origin, frontier=frontier, last=row.checked_last), size)
 
 
 def _feed(walk: Walk, payload: bytes, leaf: bytes) -> None:
@@ -110,19 +169,6 @@ def _feed(walk: Walk, payload: bytes, leaf: bytes) -> None:
         walk.feed(payload, leaf)
     except BadLedger as exc:
         raise _lost(walk.origin, str(exc)) from exc
-
-
-def _check_place(connection: Connection, walk: Walk, last: bytes, peaks: bytes) -> None:
-    """That the ledger ends where its row says, and that proofs will be of the same tree."""
-    if (walk.last, b"".join(walk.frontier.peaks)) != (last, peaks):
-        raise _lost(walk.origin, "it does not end in the entry that it says")
-    counted = select(func.count()).where(ENTRIES.c.origin == walk.origin)
-    if connection.execute(counted).scalar() != walk.size:
-        raise _lost(walk.origin, f"there are other than its {walk.size} entries")
-    node = nodes(connection, walk.origin)
-    for level, place, peak in _peaks(walk.frontier):
-        if node(level, place) != peak:
-            raise _lost(walk.origin, f"its tree has another node {place} of level {level}")
 
 
 def _peaks(frontier: Frontier) -> Iterator[tuple[int, int, bytes]]:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from musivum.ledger.draft import Draft
 from musivum.ledger.kept import Key, State
+from musivum.ledger.mint import count_entries
 from musivum.store.ledger_tables import PROOFS
 from tessella.core.ids import PeerId
 from tessella.core.ledger import Entry, Walk
@@ -40,8 +41,9 @@ class Merged:
 def merge(connection: Connection, origin: PeerId, payloads: Sequence[bytes], now: float) -> Merged:
     """Take over the next entries of a musivum, in the caller's transaction.
 
-    They follow the last one that is here. From then on their proofs are `already_paid` here. Raises
-    BadLedger for the first that breaks a rule, and then the transaction has to be undone.
+    They follow the last one that is here. From then on their proofs are `already_paid` here, and
+    what they minted counts against the caps of their workers. Raises BadLedger for the first that
+    breaks a rule, and then the transaction has to be undone.
     """
     draft = Draft(connection, origin, now)
     walk = Walk(origin, frontier=draft.frontier, last=draft.last)
@@ -50,6 +52,7 @@ def merge(connection: Connection, origin: PeerId, payloads: Sequence[bytes], now
     for entry, payload in zip(entries, payloads, strict=True):
         draft.put(entry, payload)
     draft.write()
+    count_entries(connection, entries, now)
     return Merged(entries, tuple(_take_proofs(connection, entries, now)))
 
 

@@ -1,21 +1,28 @@
-"""What was minted today: read for the workers of a batch, capped, and counted."""
+"""What was minted today: read for the workers of a batch, capped, and counted.
+
+What partners mint counts as what we do: a cap of each musivum alone would be as many as there are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, bindparam, select, tuple_, update
 
+from musivum.ledger.moving import MAX_SUM
 from musivum.store.ledger_tables import MINTED
 from musivum.store.rows import add, parts
 from tessella.core.ids import PeerId
-from tessella.core.settlement import Minted, day_of
+from tessella.core.ledger import MINT, SLASHED, Entry
+from tessella.core.settlement import SECONDS_A_DAY, Minted, day_of
 from tessella.core.tickets import ANONYMOUS
 
 # Stands for all requesters together.
 ALL = ""
 # Stands for whoever asked for work that nobody bears out; no peer has this name.
 UNATTESTED = "unattested"
+# Another's clock may be anywhere, and a column ends: no entry of a later day is counted.
+_LAST_DAY = 2**31
 
 Pair = tuple[PeerId, str]
 """A worker and a requester."""
@@ -58,12 +65,71 @@ class Mint:
                 self._added[pair] = self._added.get(pair, 0) + micro
 
     def write(self) -> None:
-        """Write what was counted."""
-        rows = [
-            {"day": self._day, "worker": worker, "requester": requester, "micro": micro}
-            for (worker, requester), micro in self._added.items()
-        ]
-        add(self._connection, MINTED, rows)
+        """Write what was counted. No count is below 0, or more than a column holds."""
+        self.load(self._added.keys() - self._before.keys())
+        more, less = [], []
+        for (worker, requester), added in self._added.items():
+            micro = _within(self._before[worker, requester], added)
+            row = {"day": self._day, "worker": worker, "requester": requester, "micro": micro}
+            if micro > 0:
+                more.append(row)
+            elif micro < 0:
+                less.append({f"of_{name}": value for name, value in row.items()})
+        add(self._connection, MINTED, more)
+        if less:
+            self._connection.execute(_LESS, less)
+
+
+# A count that there is: no row is ever of less than 0, not even one that is only added to another.
+_LESS = (
+    update(MINTED)
+    .where(
+        MINTED.c.day == bindparam("of_day"),
+        MINTED.c.worker == bindparam("of_worker"),
+        MINTED.c.requester == bindparam("of_requester"),
+    )
+    .values(micro=MINTED.c.micro + bindparam("of_micro"))
+)
+
+
+def _within(before: int, added: int) -> int:
+    return min(max(0, before + added), MAX_SUM) - before
+
+
+def count_entries(
+    connection: Connection, entries: Iterable[Entry], now: float, *, sign: int = 1
+) -> None:
+    """Count what entries took from the mint for their workers, and what reversals gave back.
+
+    Each on the UTC day that it was made, unless that is over; of a requester where its lines name
+    one, and else of all together alone. `sign` -1 takes the same away again.
+    """
+    mints: dict[int, Mint] = {}
+    for entry in entries:
+        micro, day = _minted_by(entry), day_of(entry.at)
+        if micro and day_of(now) <= day <= _LAST_DAY:
+            mint = mints.setdefault(day, Mint(connection, float(day * SECONDS_A_DAY)))
+            mint.count(PeerId(entry.worker), _requester_of(entry), sign * micro)
+    for mint in mints.values():
+        mint.write()
+
+
+def _minted_by(entry: Entry) -> int:
+    """What its worker has out of the mint by a payment, or gives back by a reversal: below 0."""
+    amounts = {line.account: line.amount for line in entry.lines}
+    taken, got = -amounts.get(MINT, 0), amounts.get(entry.worker, 0)
+    match entry.kind:
+        case "payment":
+            return max(0, min(taken, got))
+        case "reversal":
+            return min(0, max(taken, got))
+    return 0
+
+
+def _requester_of(entry: Entry) -> str:
+    """Who paid a part of it; ANONYMOUS where the lines name nobody, or more than one."""
+    others = {line.account for line in entry.lines} - {entry.worker, MINT, SLASHED}
+    return others.pop() if len(others) == 1 else ANONYMOUS
 
 
 def _counted(worker: PeerId, requester: str) -> Iterable[Pair]:

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
 
-from tessella.core.layers import LayerRange
 from tessella.core.numeric import NumericClass, Tolerance, tolerances
 
 # Hops of a fresh worker, and of one after a rejection, that are all audited.
@@ -37,12 +35,6 @@ GUILTY_REQUESTS = 2
 # At the least share a hop is caught one time in 20, so 19 times its credit is where cheating
 # begins to lose.
 FINE_HOPS = 100
-
-# Weights in 8 bits, served as bf16, err 1.5 to 1.9 times as much as bf16 does; other kernels up to
-# 1.2 times. Only an average tells these apart.
-MISMATCH_RATIO = 1.35
-MISMATCH_AUDITS = 8
-MISMATCH_RANGES = 3
 
 # A watermark is far from 1 against what 16 bits do to a gain (0.002), and small against what a
 # text can bear; how far from 1, and which way, nobody without the key can say.
@@ -184,19 +176,6 @@ def is_guilty(record: Record) -> bool:
 def fine(hop_micro: int, earned_24h: int) -> int:
     """Micro-credits that a culprit loses: FINE_HOPS times the hop, and what a day brought it."""
     return FINE_HOPS * hop_micro + earned_24h
-
-
-def class_mismatch(ratios: Sequence[tuple[LayerRange, float]]) -> bool:
-    """Whether coarser weights hide behind a declared class.
-
-    A ratio is the median error of an audit of that range over the one calibrated for it. It asks
-    for another declaration and never for a fine: single honest audits reach these values too.
-    """
-    enough = len(ratios) >= MISMATCH_AUDITS
-    spread = len({layers for layers, _ in ratios}) >= MISMATCH_RANGES
-    if not (enough and spread):
-        return False
-    return sum(ratio for _, ratio in ratios) / len(ratios) > MISMATCH_RATIO
 
 
 def gain_of(key: bytes, name: bytes) -> float:

@@ -2,15 +2,22 @@
 
 A ticket of a musivum that this node did not pin says nothing here: such a session is served as one
 without a ticket. A ticket that is of ours, and not for this session, is refused.
+
+Of a full table each entry has the same share, so who floods pushes out its own. An entry's share is
+first of tickets that might begin a session yet, the latest of them, and then of those of sessions
+that run, of each requester in turn. Where one of the first is forgotten, no ticket of that entry is
+taken any more that is as old, used or not: so none is ever good twice, and a flood only makes the
+tickets of its own entry short-lived.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from tessella.core.errors import Busy, ForeignTicket, TicketUsed
+from tessella.core.errors import ForeignTicket, TicketExpired, TicketUsed
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import Open, Stage, Ticket
 from tessella.core.tickets import (
@@ -22,13 +29,15 @@ from tessella.core.tickets import (
 )
 from tessella.core.tiers import Tier
 
-# Each is remembered for an hour, in 300 bytes: 18 sessions a second, all of them paid.
+T = TypeVar("T")
+
+# Each is remembered for an hour, in 600 bytes: 18 sessions a second, all of them paid.
 MAX_USED = 65_536
+# Of a full table so much is forgotten at once: looking through it takes a tenth of a second.
+_FREED_SHARE = 16
 # Times that one session may be opened at one node: once, anew where its KV is lost, and over others
 # where stages are. It is paid once.
 MAX_OPENS = 8
-# Looking through a full table takes milliseconds.
-_SWEEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,11 @@ UNPAID = Ticketed(None, Tier.LEECH)
 class _Use:
     session_id: SessionId
     epoch: int
+    start_by: float
     until: float
+    entry: PeerId
+    """Who brings it to the other stages."""
+    requester: str
     opens: int = 1
 
 
@@ -98,9 +111,11 @@ class Tickets:
         self._issuers = frozenset(issuers)
         self.clock = clock
         self._limit = limit
-        # By request, those that end first about first.
         self._used: dict[bytes, _Use] = {}
-        self._swept_at = float("-inf")
+        # By entry: of tickets that were to begin by then, those that were used are forgotten.
+        self._forgotten: dict[PeerId, float] = {}
+        # The same of all entries, where that time is over by our clock.
+        self._passed = float("-inf")
 
     def __len__(self) -> int:
         return len(self._used)
@@ -127,8 +142,8 @@ class Tickets:
     def check(self, opened: Open) -> Ticketed:
         """What a session that begins now is, by the ticket in its `Open`; the ticket is then used.
 
-        Raises what `read` raises, TicketExpired, BadTicket that names what it does not cover,
-        TicketUsed for one of another session, and Busy where more are in use than are remembered.
+        Raises what `read` raises, TicketExpired, also for one as old as some that were forgotten,
+        BadTicket that names what it does not cover, TicketUsed for one of another session.
         """
         found = self.read(opened.ticket, opened.ticket_signature)
         if found is None:
@@ -140,6 +155,8 @@ class Tickets:
             if now <= used.until:
                 # It began in time, and is only opened again.
                 now = min(now, ticket.start_by)
+        elif ticket.start_by <= max(self._passed, self._forgotten.get(_entry_of(ticket), 0.0)):
+            raise TicketExpired("it is too old for how many of its entry's tickets were used")
         check_session(
             ticket,
             opened.chain,
@@ -157,19 +174,59 @@ class Tickets:
             used.epoch, used.opens = opened.epoch, used.opens + 1
             return
         if len(self._used) >= self._limit:
-            self._sweep()
-        until = ticket.expires_at + CLOCK_SECONDS
-        self._used[ticket.request_id] = _Use(opened.session_id, opened.epoch, until)
+            self._make_room()
+        self._used[ticket.request_id] = _Use(
+            opened.session_id,
+            opened.epoch,
+            ticket.start_by,
+            ticket.expires_at + CLOCK_SECONDS,
+            _entry_of(ticket),
+            ticket.requester,
+        )
 
-    def _sweep(self) -> None:
+    def _make_room(self) -> None:
         now = self.clock()
-        if abs(now - self._swept_at) >= _SWEEP_SECONDS:
-            self._swept_at = now
-            ended = [request for request, use in self._used.items() if use.until < now]
-            for request in ended:
-                del self._used[request]
-        if len(self._used) >= self._limit:
-            raise Busy(f"{self._limit} tickets are in use, and no more are remembered")
+        ended = [request for request, use in self._used.items() if use.until < now]
+        self._forget(ended)
+        keep = self._limit - max(1, self._limit // _FREED_SHARE)
+        if len(self._used) > keep:
+            self._forget(self._by_worth(now)[keep:])
+        over = [each for each, at in self._forgotten.items() if at + CLOCK_SECONDS < now]
+        for entry in over:
+            self._passed = max(self._passed, self._forgotten.pop(entry))
+
+    def _forget(self, requests: Iterable[bytes]) -> None:
+        for request in requests:
+            use = self._used.pop(request)
+            before = self._forgotten.get(use.entry, use.start_by)
+            self._forgotten[use.entry] = max(before, use.start_by)
+
+    def _by_worth(self, now: float) -> list[bytes]:
+        """All that is remembered, first what is forgotten last."""
+        latest = list(reversed(self._used.items()))
+        fresh = now - CLOCK_SECONDS
+        # Of what may begin yet, the latest: what is forgotten of it tells how old is too old.
+        may_begin = [each for each in latest if each[1].start_by >= fresh]
+        begun = [each for each in latest if each[1].start_by < fresh]
+        order = may_begin + _in_turn(begun, [(use.entry, use.requester) for _, use in begun])
+        return [request for request, _ in _in_turn(order, [use.entry for _, use in order])]
+
+
+def _entry_of(ticket: Ticket) -> PeerId:
+    return ticket.chain[0].peer_id
+
+
+def _in_turn(found: Sequence[T], names: Iterable[Hashable]) -> list[T]:
+    """The first of each name, then the second of each, and so on; else in their order."""
+    turns: list[list[T]] = []
+    counted: dict[Hashable, int] = {}
+    for each, name in zip(found, names, strict=True):
+        turn = counted.get(name, 0)
+        counted[name] = turn + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(each)
+    return [each for turn in turns for each in turn]
 
 
 def _check_again(used: _Use, opened: Open) -> None:

@@ -21,7 +21,6 @@ from tessella.core.audits import (
     Record,
     Verdict,
     accuses,
-    class_mismatch,
     fine,
     gain_of,
     is_drawn,
@@ -29,7 +28,6 @@ from tessella.core.audits import (
     judge,
     share_drawn,
 )
-from tessella.core.layers import LayerRange
 from tessella.core.numeric import NumericClass, Tolerance, tolerances
 from tessella.core.shapes import DType
 
@@ -224,31 +222,6 @@ def test_a_rejection_in_place_of_a_pass_acquits_nobody(
 
 def test_a_fine_is_a_hundred_hops_and_the_day() -> None:
     assert fine(30_000, 5_000_000) == 3_000_000 + 5_000_000
-
-
-RANGES = [LayerRange(5, 6), LayerRange(0, 10), LayerRange(10, 20)]
-
-
-def ratios(values: list[float], ranges: int = 3) -> list[tuple[LayerRange, float]]:
-    return [(RANGES[at % ranges], value) for at, value in enumerate(values)]
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (ratios([1.53] * 8), True),
-        (ratios([1.86, 1.16] * 4), True),
-        (ratios([0.97, 1.18] * 4), False),
-        (ratios([1.35] * 8), False),
-        (ratios([1.86] * 7), False),
-        (ratios([1.86] * 20, ranges=2), False),
-        ([], False),
-    ],
-)
-def test_coarser_weights_show_in_an_average_over_ranges(
-    seen: list[tuple[LayerRange, float]], expected: bool
-) -> None:
-    assert class_mismatch(seen) is expected
 
 
 @given(st.binary(min_size=1), st.binary())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from tessella.core.errors import (
     BadFrame,
     BadSignature,
     BadTicket,
-    Busy,
     TicketExpired,
     TicketUsed,
 )
@@ -214,14 +214,123 @@ def test_what_is_used_is_forgotten_when_it_can_be_used_no_more(
     clock: Clock, opening: Callable[..., Open]
 ) -> None:
     tickets = Tickets([MUSIVUM.peer_id], clock, limit=2)
-    for _ in range(2):
-        tickets.check(opening(MINT.ticket(CHAIN)))
-    later = Mint(MUSIVUM, clock)
-    with pytest.raises(Busy, match="2 tickets"):
-        tickets.check(opening(later.ticket(CHAIN, request_id=b"a" * 16)))
+    old = [MINT.ticket(CHAIN) for _ in range(2)]
+    for signed in old:
+        tickets.check(opening(signed))
     clock.now += TICKET_SECONDS + 61
+    later = Mint(MUSIVUM, clock)
     tickets.check(opening(later.ticket(CHAIN, request_id=b"b" * 16)))
     assert len(tickets) == 1
+    # Whatever the clock says then.
+    clock.now = NOW
+    for signed in old:
+        with pytest.raises(TicketExpired):
+            tickets.check(opening(signed, session_id=SessionId(b"x" * 16)))
+
+
+LIMIT = 64
+FLOODER = Stage(Identity(b"f" * 32).peer_id, LayerRange(0, 2))
+CLIENTS = [Identity(bytes([at + 100]) * 32).peer_id for at in range(40)]
+
+
+class Node:
+    """A node with a small table, and every ticket that began a session there."""
+
+    def __init__(self, clock: Clock, opening: Callable[..., Open]) -> None:
+        self.clock = clock
+        self.opening = opening
+        self.tickets = Tickets([MUSIVUM.peer_id], clock, limit=LIMIT)
+        self.mint = Mint(MUSIVUM, clock)
+        self.used: list[tuple[SignedTicket, tuple[Stage, ...]]] = []
+
+    def begin(self, entry: Stage = CHAIN[0], **changes: Any) -> SignedTicket:
+        """One more session, by an entry."""
+        chain = (entry, *CHAIN[1:])
+        signed = self.mint.ticket(chain, **changes)
+        self.check(signed, chain)
+        self.used.append((signed, chain))
+        return signed
+
+    def check(self, signed: SignedTicket, chain: tuple[Stage, ...] = CHAIN, **how: Any) -> None:
+        """What the node says to a session with this ticket."""
+        assert self.tickets.check(self.opening(signed, chain=chain, **how)).ticket is not None
+        assert len(self.tickets) <= LIMIT
+
+    def refused(self) -> int:
+        """How many of all tickets that were used are refused for another session."""
+        count = 0
+        for signed, chain in self.used:
+            with pytest.raises((TicketUsed, TicketExpired)):
+                self.check(signed, chain, session_id=SessionId(b"x" * 16), epoch=9)
+            count += 1
+        return count
+
+
+@pytest.fixture
+def node(clock: Clock, opening: Callable[..., Open]) -> Node:
+    return Node(clock, opening)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 6.0, 60.0])
+def test_a_flood_of_one_entry_pushes_out_its_own(
+    node: Node, seconds: float, record_property: Callable[[str, object], None]
+) -> None:
+    running = [node.begin() for _ in range(8)]
+    waiting = node.mint.ticket(CHAIN)
+    for _ in range(3 * LIMIT // 2):
+        node.clock.now += seconds
+        with suppress(TicketExpired):
+            node.begin(FLOODER)
+    node.begin()
+    # Who runs goes on, and a ticket that was not used yet is as good as without the flood.
+    if node.clock.now < NOW + TICKET_SECONDS:
+        for signed in running:
+            node.check(signed, epoch=1)
+    if node.clock.now < waiting.ticket.start_by:
+        node.check(waiting)
+    for number in range(10 * LIMIT):
+        with suppress(TicketExpired):
+            node.begin(FLOODER)
+        if number % 20 == 0:
+            node.clock.now += 0.1
+            node.begin()
+    refused = node.refused()
+    line = f"tickets seconds={seconds:g} used={len(node.used)} limit={LIMIT} replayed=0"
+    record_property("tickets", f"{line} refused={refused}")
+    assert refused == len(node.used)
+
+
+def test_a_flood_makes_the_tickets_of_its_own_entry_short_lived(node: Node) -> None:
+    chain = (FLOODER, *CHAIN[1:])
+    early, others = node.mint.ticket(chain), node.mint.ticket(CHAIN)
+    for _ in range(2 * LIMIT):
+        node.clock.now += 1
+        node.begin(FLOODER)
+    with pytest.raises(TicketExpired, match="too old"):
+        node.check(early, chain)
+    node.check(others)
+    node.clock.now += 1
+    node.begin(FLOODER)
+
+
+def test_of_one_entry_whoever_asks_most_loses_its_own(node: Node) -> None:
+    few = [node.begin(requester=client) for client in CLIENTS[1:]]
+    for _ in range(2 * LIMIT):
+        node.clock.now += 25
+        node.begin(requester=CLIENTS[0])
+    for signed in few:
+        node.check(signed, epoch=1)
+    assert node.refused() == len(node.used)
+
+
+def test_many_entries_share_the_table(node: Node) -> None:
+    entries = [Stage(peer_id, LayerRange(0, 2)) for peer_id in CLIENTS]
+    running = node.begin()
+    for number in range(8 * LIMIT):
+        node.clock.now += 0.1
+        node.begin(entries[number % len(entries)])
+    node.check(running, epoch=1)
+    assert node.refused() == len(node.used)
 
 
 def test_a_client_brings_its_own_ticket_and_no_other(tickets: Tickets) -> None:

@@ -22,6 +22,7 @@ from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.ledger import MINT, SLASHED, Entry, Line, Walk, open_entry, open_head
 from tessella.core.proofs import SignedProof
+from tessella.core.settlement import Caps
 from tessella.core.signed_request import NONCE, PEER
 from tessella.core.tickets import ANONYMOUS
 from tests.core.work import NOW, Work, identity
@@ -74,11 +75,12 @@ class Light:
     store: Transacts = field(default_factory=MemoryStore)
     now: float = NOW
     seconds: float = SELDOM
+    caps: Caps = field(default_factory=Caps)
 
     def __post_init__(self) -> None:
         listed = [Partner(each.peer_id, url_of(each)) for each in self.partners]
         paid_here = issuers(self.identity, listed)
-        self.ledger = Ledger(self.identity, self.store, self.clock, issuers=lambda: paid_here)
+        self.ledger = Ledger(self.identity, self.store, self.clock, self.caps, lambda: paid_here)
         self.federation = Federation(
             Caller(self.identity, httpx.AsyncClient(transport=self.wire)),
             Books(self.ledger, self.store),

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Connection, select
 
 from musivum.federation.forgetting import UNDONE_ENTRIES, knows, undo_some
-from musivum.store.ledger_tables import ENTRIES, LEDGERS, PROOFS, TREE
+from musivum.store.ledger_tables import ENTRIES, LEDGERS, MINTED, PROOFS, TREE
 from musivum.store.partner_tables import PARTNERS
 from tessella.core.errors import BadRequest, UnknownEntry
 from tessella.core.ledger import MINT
 from tessella.core.settlement import Became, Outcome
 from tests.core.work import identity
-from tests.musivum.federation.light import WORKER, A, B, Light, a_proof, fill, pair
+from tests.musivum.federation.light import OTHER, WORKER, A, B, Light, a_proof, fill, pair
 from tests.musivum.ledger.keeping import PAY
 
 
@@ -92,6 +92,29 @@ async def test_what_we_took_back_for_it_stays_taken_back_until_it_is_paid_again(
     await b.sync(a)
     assert await b.ledger.settle([a_proof(1)]) == [Outcome(Became.ALREADY_PAID, PAY)]
     await b.verify()
+
+
+async def _minted(side: Light) -> dict[tuple[str, str], int]:
+    """What is counted of today, but for counts of nothing."""
+    asked = select(MINTED).where(MINTED.c.micro != 0)
+    rows = await side.store.transact(lambda connection: connection.execute(asked).all())
+    return {(row.worker, row.requester): row.micro for row in rows}
+
+
+async def test_what_it_minted_is_no_more_of_the_caps() -> None:
+    a, b = pair()
+    await b.ledger.settle([a_proof(1000, B), a_proof(1001, B, requester=OTHER.peer_id)])
+    before = await _minted(b)
+    assert before == {(WORKER.peer_id, ""): 2 * PAY, (WORKER.peer_id, OTHER.peer_id): PAY}
+    await fill(a, UNDONE_ENTRIES + 300)
+    await b.sync(a)
+    # Two payments of 3 and one of these given back by 1, of every four entries.
+    by_a = (UNDONE_ENTRIES + 300) // 4 * 5
+    assert await _minted(b) == {**before, (WORKER.peer_id, ""): 2 * PAY + by_a}
+    await b.federation.forget(A.peer_id)
+    assert await _minted(b) == before
+    await b.sync(a)
+    assert (await _minted(b))[WORKER.peer_id, ""] == 2 * PAY + by_a
 
 
 async def test_nobody_is_forgotten_of_whom_nothing_is_kept() -> None:

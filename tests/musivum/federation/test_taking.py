@@ -10,12 +10,14 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from musivum.ledger import Movement
+from musivum.store.ledger_tables import MINTED
 from tessella.core.identity import Identity
 from tessella.core.ledger import MINT, SLASHED, Line
-from tessella.core.settlement import Became, Outcome
-from tests.core.work import Work, identity
+from tessella.core.settlement import SECONDS_A_DAY, Became, Outcome, day_of
+from tests.core.work import NOW, Work, identity
 from tests.musivum.federation.light import (
     OTHER,
     WORKER,
@@ -86,6 +88,29 @@ async def test_what_both_paid_is_paid_by_who_issued_the_ticket(
         assert await side.ledger.settle([a_proof(1, issuer)]) == [Outcome(Became.ALREADY_PAID, PAY)]
         found = await side.ledger.credits(WORKER.peer_id)
         assert (found.balance, found.earned, found.earned_day) == (PAY, PAY, PAY)
+
+
+async def test_what_is_taken_back_leaves_room_on_the_day_that_it_was_minted() -> None:
+    a, b = pair()
+    for side in (a, b):
+        await side.ledger.settle([a_proof(1, A), a_proof(2, A)])
+    for side in (a, b):
+        side.now += SECONDS_A_DAY
+        await side.ledger.settle([a_proof(3, side.identity)])
+    await _sync_until_quiet([a, b])
+    assert await _minted(b) == {day_of(NOW): 2 * PAY, day_of(NOW) + 1: 2 * PAY}
+    a, b = pair()
+    for side in (a, b):
+        await side.ledger.settle([a_proof(1, A), a_proof(2, side.identity)])
+    await _sync_until_quiet([a, b])
+    assert await _minted(a) == await _minted(b) == {day_of(NOW): 3 * PAY}
+
+
+async def _minted(side: Light) -> dict[int, int]:
+    """What is counted for the worker, by day."""
+    asked = select(MINTED).where(MINTED.c.worker == WORKER.peer_id, MINTED.c.requester == "")
+    rows = await side.store.transact(lambda connection: connection.execute(asked).all())
+    return {row.day: row.micro for row in rows}
 
 
 async def test_of_a_third_ones_ticket_the_earlier_payment_stands() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from musivum.ledger.checking import CHECK_ENTRIES
+from musivum.ledger import checking
+from musivum.ledger.checking import CHECK_ENTRIES, Check
 from tessella.core.errors import StoreLost
 from tessella.core.ledger import MINT, SLASHED, Line
 from tests.core.work import MUSIVUM
@@ -35,6 +36,47 @@ async def test_a_long_ledger_is_read_in_pages(kept: Kept) -> None:
     assert await kept.ledger.check() == 3 * CHECK_ENTRIES + 1
     await grow(kept, CHECK_ENTRIES)
     assert await kept.ledger.check() == CHECK_ENTRIES
+
+
+async def test_what_was_checked_is_counted_in_pieces(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "CHECK_ENTRIES", 4)
+    monkeypatch.setattr(checking, "COUNTS_AN_ENTRY", 3)
+    await grow(kept, 50)
+    await kept.ledger.check()
+    await grow(kept, 5)
+    check, counted, read = Check(), [], []
+    while True:
+        is_done = await kept.store.transact(check.step)
+        counted.append(check._walks[MUSIVUM.peer_id].counted)
+        read.append(check.entries)
+        if is_done:
+            break
+    # 12 a step; two are as much as one that is read, so three of the next four are read with them.
+    assert counted == [12, 24, 36, 48, 50, 50]
+    assert read == [0, 0, 0, 0, 3, 5]
+
+
+async def test_an_entry_that_is_gone_is_missed_wherever_it_was(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "CHECK_ENTRIES", 4)
+    monkeypatch.setattr(checking, "COUNTS_AN_ENTRY", 3)
+    await grow(kept, 50)
+    await kept.ledger.check()
+    for sequence in (0, 11, 12, 49):
+        copied = "CREATE TEMP TABLE gone AS SELECT * FROM entries WHERE sequence"
+        await touch(kept, f"{copied} = {sequence}")
+        await touch(kept, f"DELETE FROM entries WHERE sequence = {sequence}")
+        with pytest.raises(StoreLost, match="there are other than its 50 entries"):
+            await kept.ledger.check()
+        await touch(kept, "INSERT INTO entries SELECT * FROM gone")
+        await touch(kept, "DROP TABLE gone")
+        assert await kept.ledger.check() == 0
+    await touch(kept, "INSERT INTO entries SELECT origin, 50, hash, payload FROM entries LIMIT 1")
+    with pytest.raises(StoreLost, match="there are other than its 50 entries"):
+        await kept.ledger.check()
 
 
 TOUCHED = [
