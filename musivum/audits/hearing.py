@@ -19,7 +19,7 @@ from musivum.audits.orders import keepers_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit, OpenAudits
 from musivum.audits.standings import Standings
-from musivum.saved import Clocks
+from musivum.clocks import Clocks
 from tessella.core.audits import Finding, Verdict, is_guilty
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import trio
 from sqlalchemy import Connection
 
+from musivum.clocks import Clock
 from musivum.ledger import accounts, history, sweeping
 from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
 from musivum.ledger.checking import Check
@@ -22,7 +23,6 @@ from musivum.ledger.history import Inclusion, SignedHead
 from musivum.ledger.kept import Bill, find_proof
 from musivum.ledger.settling import Settled, Settlement, pay_half, refusal, settle
 from musivum.ledger.together import Together
-from musivum.saved import Clock
 from musivum.store.errands import Transacts
 from tessella.core.errors import BadRequest, Refused, RemoteError, StoreUnavailable
 from tessella.core.identity import Identity

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musivum.audits.standing import KEPT_SHOWN, SECONDS_A_DAY, Standing
-from musivum.reputation import NO_AUDITS
+from musivum.nodes.reputation import NO_AUDITS
 from tessella.core.audits import FIRST_HOPS, SUSPECT_HOPS, Finding, Verdict
 from tessella.core.ids import PeerId
 
