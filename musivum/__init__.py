@@ -1,14 +1,19 @@
 """musivum, the orchestrator: where nodes register and find each other. It never sees a tensor.
 
-config, registration        what an operator may set, and what a node may ask for
-admission                   which calls are let in
-node, roster                what is known of each node, and who holds which layers
-manifests, reputation       which weights a model is, and what became of each identity
-availability, prices        whether a model can be asked, and what its layers cost
-books, saved, store         the state of one mesh, and how it outlives a restart
-orchestrator, pages, operator    the rooms: what nodes, anyone, and the operator may have done
-probes, assigning, moves    what musivum does by itself: look at nodes, tell them ranges, move them
-tracker, routes             the two doors: libp2p and HTTP
-status, metrics             what it says of itself
-app                         the program, one nursery
+Imports go down this list, and import-linter holds it.
+
+    cli         the command                            settings    flags, environment, file
+    app         the program, one nursery
+    routes      the HTTP door                          metrics     counters for Prometheus
+    doors       the libp2p doors, and the names of all questions
+    operator    the operator's room                    federation  other musivums whose pay counts
+    placing     who holds which layers, who serves     audit_room  what the doors need of audits
+    pages       what anyone may read
+    bodies      the JSON of all of it
+    audits      who is looked at, by whom, and what follows
+    ledger      what was worked, and what it earned    nodes       what is known of each node
+    admission   which calls are let in                 clocks      what time it is
+    store       how it all outlives a restart          config      what an operator may set
+
+`testing` and `testing_http` are for tests: a musivum in memory, and who calls it.
 """

@@ -12,31 +12,31 @@ import httpx
 import trio
 
 from musivum.admission import Admission
-from musivum.answers import Answers
-from musivum.assigning import Assigner
 from musivum.audit_room import AuditRoom, NoAudits
 from musivum.audits.desk import Mesh, open_audits, run_audits
-from musivum.books import Keeper, open_books
+from musivum.clocks import Clock, Clocks
 from musivum.config import MusivumConfig
+from musivum.doors.answers import Answers
+from musivum.doors.ledger import LedgerDoor
+from musivum.doors.settling import Settling
+from musivum.doors.status import StatusPage
+from musivum.doors.tracker import Rooms, Tracker
 from musivum.federation.asking import Caller
 from musivum.federation.pull import Books as Taking
 from musivum.federation.room import Federation, issuers
-from musivum.grants import Grants
 from musivum.ledger import Ledger, run_ledger
-from musivum.ledger_door import LedgerDoor
-from musivum.ledger_pages import LedgerPages
 from musivum.metrics import Metrics
-from musivum.moves import Moves
-from musivum.node_calls import Http
+from musivum.nodes.books import Keeper, open_books
 from musivum.operator import AdminGate, Operator
-from musivum.orchestrator import Orchestrator
-from musivum.pages import Pages
-from musivum.probes import Probes
+from musivum.pages.ledger import LedgerPages
+from musivum.pages.mesh import Pages
+from musivum.placing.assigning import Assigner
+from musivum.placing.grants import Grants
+from musivum.placing.moves import Moves
+from musivum.placing.node_calls import Http
+from musivum.placing.orchestrator import Orchestrator
+from musivum.placing.probes import Probes
 from musivum.routes import http_app
-from musivum.saved import Clock, Clocks
-from musivum.settling import Settling
-from musivum.status import StatusPage
-from musivum.tracker import Rooms, Tracker
 from p2p.background import background_tasks
 from p2p.dht import DhtSettings, open_dht
 from p2p.peers import Host

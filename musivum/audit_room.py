@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from musivum.audits.standing import BAR_DAYS
-from musivum.reputation import NO_AUDITS, AuditCounts
+from musivum.nodes.reputation import NO_AUDITS, AuditCounts
 from tessella.core.errors import Refused
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport, AuditTask, Marks

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from musivum.availability import unavailable
-from musivum.pages import typical_node
-from musivum.tracker import Rooms, Tracker
+from musivum.doors.tracker import Rooms, Tracker
+from musivum.nodes.availability import unavailable
+from musivum.pages.mesh import typical_node
 from p2p.peers import Host
 from tessella.core.peers import NodeStatus
 

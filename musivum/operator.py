@@ -7,18 +7,8 @@ from collections import deque
 from dataclasses import asdict
 
 from musivum.audit_room import AuditRoom, Penalty
-from musivum.bodies import (
-    MoveBody,
-    NoArguments,
-    PublishBody,
-    Published,
-    Rebalanced,
-    ReputationArguments,
-    ReputationBody,
-)
-from musivum.books import Books
-from musivum.ledger import Ledger
-from musivum.ledger_bodies import (
+from musivum.bodies.fields import NoArguments
+from musivum.bodies.ledger import (
     AppealBody,
     CreditsArguments,
     CreditsBody,
@@ -29,10 +19,20 @@ from musivum.ledger_bodies import (
     SnapshotArguments,
     SnapshotBody,
 )
-from musivum.ledger_pages import LedgerPages, credits_body
-from musivum.moves import Moves
-from musivum.pages import span
-from musivum.reputation import score
+from musivum.bodies.operator import (
+    MoveBody,
+    PublishBody,
+    Published,
+    Rebalanced,
+    ReputationArguments,
+    ReputationBody,
+)
+from musivum.ledger import Ledger
+from musivum.nodes.books import Books
+from musivum.nodes.reputation import score
+from musivum.pages.ledger import LedgerPages, credits_body
+from musivum.pages.mesh import span
+from musivum.placing.moves import Moves
 from musivum.store import PutManifest, SavedManifest, SavedReputation
 from tessella.core.errors import (
     AdminOnly,

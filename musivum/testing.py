@@ -15,9 +15,9 @@ from functools import partial
 import trio
 
 from musivum.app import serve
-from musivum.books import Keeper
 from musivum.config import MusivumConfig
-from musivum.registration import House
+from musivum.nodes.books import Keeper
+from musivum.nodes.registration import House
 from musivum.store.memory import MemoryStore
 from p2p.streams import FrameStream
 from p2p.testing import MemoryHost, MemoryNetwork

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 
 from musivum.app import Opened, open_rooms
-from musivum.books import Keeper
+from musivum.clocks import Clock
 from musivum.config import MusivumConfig
+from musivum.nodes.books import Keeper
 from musivum.routes import http_app
-from musivum.saved import Clock
 from musivum.store.memory import MemoryStore
 from musivum.testing import SMALL, clock
 from p2p.testing import MemoryNetwork

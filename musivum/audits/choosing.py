@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from musivum.audits.needs import Need
 from musivum.audits.queue import OpenAudit
 from musivum.audits.standings import Standings
-from musivum.node import Node
-from musivum.roster import Roster
+from musivum.nodes.node import Node
+from musivum.nodes.roster import Roster
 from tessella.core.ids import PeerId
 from tessella.core.numeric import NumericClass
 from tessella.core.proofs import Claim

@@ -29,11 +29,11 @@ from musivum.audits.queue import OPEN_SECONDS, OpenAudit, OpenAudits
 from musivum.audits.rulings import Rules, Rulings
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
+from musivum.clocks import Clocks
 from musivum.ledger import Bill, Settlement
-from musivum.node import Node
-from musivum.reputation import Reputations
-from musivum.roster import Roster
-from musivum.saved import Clocks
+from musivum.nodes.node import Node
+from musivum.nodes.reputation import Reputations
+from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId

@@ -14,8 +14,8 @@ from musivum.audits.choosing import class_of
 from musivum.audits.epochs import Epochs
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit
 from musivum.audits.standings import Standings
+from musivum.clocks import Clocks
 from musivum.ledger import Bill, Settlement
-from musivum.saved import Clocks
 from tessella.core.audits import is_drawn
 from tessella.core.tickets import START_SECONDS
 

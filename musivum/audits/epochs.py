@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from musivum.audits.keeping import Epoch, add_epoch, drop_epochs, read_epochs
+from musivum.clocks import Clock
 from musivum.ledger import Draft, Movement
-from musivum.saved import Clock
 
 T = TypeVar("T")
 

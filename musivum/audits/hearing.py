@@ -23,7 +23,7 @@ from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit, OpenAudits
 from musivum.audits.rulings import Rulings
 from musivum.audits.standings import Standings
-from musivum.saved import Clocks
+from musivum.clocks import Clocks
 from tessella.core.attesting import Ruling
 from tessella.core.audits import Finding, Verdict, is_guilty
 from tessella.core.ids import PeerId

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from musivum.audits.standing import Standing
-from musivum.reputation import AuditCounts
+from musivum.nodes.reputation import AuditCounts
 from musivum.store.audit_tables import EPOCHS, STANDINGS
 from tessella.core.audits import Finding, Record, Verdict
 from tessella.core.errors import StoreLost

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from musivum.audits.queue import Given, OpenAudit
-from musivum.roster import Roster
-from musivum.saved import Clocks
+from musivum.clocks import Clocks
+from musivum.nodes.roster import Roster
 from tessella.core.audit_orders import INPUTS, ORDER_SECONDS, OUTPUTS, seal_order
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId

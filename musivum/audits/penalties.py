@@ -21,9 +21,9 @@ from musivum.audits.epochs import Writes
 from musivum.audits.keeping import write_standings
 from musivum.audits.standing import BAR_DAYS, SECONDS_A_DAY, Standing
 from musivum.audits.standings import Standings
+from musivum.clocks import Clock
 from musivum.ledger import Draft, Movement
 from musivum.ledger.accounts import read_credits
-from musivum.saved import Clock
 from tessella.core.audits import fine
 from tessella.core.errors import BadRequest, BadSignature, Refused, StoreUnavailable
 from tessella.core.identity import public_key_of

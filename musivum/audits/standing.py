@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from musivum.reputation import NO_AUDITS, AuditCounts
+from musivum.nodes.reputation import NO_AUDITS, AuditCounts
 from tessella.core.audits import SUSPECT_HOPS, Finding, Record, Verdict, share_drawn
 from tessella.core.ids import PeerId
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from musivum.audits.standing import Standing
-from musivum.reputation import AuditCounts, Reputations, score, weight_of
-from musivum.saved import Clock
+from musivum.clocks import Clock
+from musivum.nodes.reputation import AuditCounts, Reputations, score, weight_of
 from tessella.core.ids import PeerId
 
 # An identity costs nothing to make, though a hop that is paid does: whoever did least goes first,

@@ -22,7 +22,7 @@ from tessella.core.identity import Identity
 
 if TYPE_CHECKING:
     from musivum.app import Listening
-    from musivum.books import Keeper
+    from musivum.nodes.books import Keeper
     from p2p.configuration import HostLimits
 
 READ_BYTES = 4096
@@ -72,7 +72,7 @@ async def _kept_in_memory() -> AsyncIterator[Keeper]:
 
 async def _serve(program: Program, store: Keeper) -> None:
     from musivum.app import serve
-    from musivum.reach import settled
+    from musivum.settings.reach import settled
     from p2p.host import open_host
     from p2p.supervisor import supervise
 

@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import ValidationError
 
+from musivum.bodies.ledger import SnapshotBody
 from musivum.federation.partners import Partner
 from musivum.federation.reading import Seen, see
 from musivum.ledger import SignedHead
-from musivum.ledger_bodies import SnapshotBody
 from tessella.core.call_rules import NONCE_BYTES
 from tessella.core.errors import BadFrame, FrameTooLarge
 from tessella.core.frames import KIB

@@ -14,6 +14,7 @@ from functools import partial
 
 import trio
 
+from musivum.clocks import Clock
 from musivum.federation.asking import Caller, ask_page
 from musivum.federation.forgetting import undo_some
 from musivum.federation.kept import Kept, read_kept, write_refusal
@@ -22,7 +23,6 @@ from musivum.federation.reading import Page, Rewritten, read_page
 from musivum.federation.taking import Taken, take
 from musivum.federation.words import PartnerBody, evidence_body
 from musivum.ledger import Ledger
-from musivum.saved import Clock
 from musivum.store.errands import Transacts
 from tessella.core.errors import StoreLost, TessellaError
 from tessella.core.ledger import Entry

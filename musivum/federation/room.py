@@ -9,12 +9,12 @@ from typing import NoReturn
 import trio
 
 from musivum.admission import Admission
+from musivum.clocks import Clock
 from musivum.federation.asking import Caller, answer_headers
 from musivum.federation.forgetting import knows
 from musivum.federation.partners import Partner
 from musivum.federation.pull import Books, Follower
 from musivum.federation.words import FederationBody, ForgottenBody
-from musivum.saved import Clock
 from tessella.core.errors import BadConfig, BadRequest, NotAuthorized
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId

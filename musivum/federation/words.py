@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from musivum.bodies import Body, PeerName
+from musivum.bodies.fields import Body, PeerName
+from musivum.bodies.ledger import HeadBody
 from musivum.federation.reading import Seen
-from musivum.ledger_bodies import HeadBody
-from musivum.ledger_words import head_body
+from musivum.pages.ledger_words import head_body
 
 
 class PartnerBody(Body):

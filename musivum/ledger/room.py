@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import trio
 from sqlalchemy import Connection
 
+from musivum.clocks import Clock
 from musivum.ledger import accounts, history, sweeping
 from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
 from musivum.ledger.batch import Settlement
@@ -23,7 +24,6 @@ from musivum.ledger.history import Inclusion, SignedHead
 from musivum.ledger.kept import Bill, find_proof
 from musivum.ledger.settling import Settled, refusal, settle, settle_due, settle_ruled
 from musivum.ledger.together import Together
-from musivum.saved import Clock
 from musivum.store.errands import Transacts
 from tessella.core.attesting import NEIGHBOUR_SECONDS, Ruling
 from tessella.core.errors import BadRequest, Refused, RemoteError, StoreUnavailable

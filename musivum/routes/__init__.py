@@ -5,6 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from musivum.doors.status import StatusPage
+from musivum.doors.tracker import Rooms
 from musivum.federation.asking import SNAPSHOT
 from musivum.metrics import Metrics
 from musivum.routes.federation import add_federation_routes
@@ -12,8 +14,6 @@ from musivum.routes.ledger import BATCH, add_ledger_routes
 from musivum.routes.operators import add_operator_routes
 from musivum.routes.public import add_ledger_pages, add_public_routes
 from musivum.routes.signed import add_signed_routes
-from musivum.status import StatusPage
-from musivum.tracker import Rooms
 from tessella import __version__
 from tessella.core.frames import KIB, MIB
 from tessella.core.manifest import MAX_MANIFEST_BYTES

@@ -10,16 +10,16 @@ from typing import Annotated
 
 from fastapi import Body, Depends, FastAPI, Query, Request, Response
 
-from musivum.bodies import NoArguments
+from musivum.bodies.fields import NoArguments
+from musivum.bodies.ledger import SnapshotArguments, SnapshotBody
+from musivum.bodies.rules import FEW
+from musivum.doors.questions import OPERATOR, render
+from musivum.doors.tracker import Rooms
 from musivum.federation.asking import SNAPSHOT
 from musivum.federation.words import FederationBody, ForgetBody, ForgottenBody
-from musivum.json_rules import FEW
-from musivum.ledger_bodies import SnapshotArguments, SnapshotBody
-from musivum.questions import OPERATOR, render
 from musivum.routes.operators import Credentials, admin_of
 from musivum.routes.public import Nothing, described
 from musivum.routes.signed import admitted
-from musivum.tracker import Rooms
 from tessella.core.errors import UnknownEntry
 from tessella.core.ids import PeerId
 from tessella.core.signed_request import NONCE, PEER

@@ -11,9 +11,8 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Request
 
-from musivum.bodies import AcceptedBody
-from musivum.json_rules import FEW
-from musivum.ledger_bodies import (
+from musivum.bodies.calls import AcceptedBody
+from musivum.bodies.ledger import (
     AuditReportBody,
     CreditsBody,
     GrantArguments,
@@ -24,11 +23,12 @@ from musivum.ledger_bodies import (
     ProofsBody,
     TasksBody,
 )
-from musivum.ledger_pages import credits_body
-from musivum.ledger_words import grant_body, outcome_body, task_body
+from musivum.bodies.rules import FEW
+from musivum.doors.tracker import Rooms
+from musivum.pages.ledger import credits_body
+from musivum.pages.ledger_words import grant_body, outcome_body, task_body
 from musivum.routes.public import Nothing
 from musivum.routes.signed import REFUSED, admitted, documented
-from musivum.tracker import Rooms
 from tessella.core.ids import ModelId
 from tessella.core.messages import AskGrant, AuditReport
 from tessella.core.proofs import SignedProof

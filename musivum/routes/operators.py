@@ -9,10 +9,10 @@ import trio
 from fastapi import Body, Depends, FastAPI, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from musivum.doors.questions import OPERATOR, Question
+from musivum.doors.tracker import Rooms
 from musivum.operator import Operator
-from musivum.questions import OPERATOR, Question
 from musivum.routes.public import Nothing, described
-from musivum.tracker import Rooms
 from tessella.web.errors import answers
 
 _BEARER = HTTPBearer(

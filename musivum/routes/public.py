@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
 
-from musivum.answers import Answers
-from musivum.bodies import NoArguments
-from musivum.ledger_pages import LedgerPages
+from musivum.bodies.fields import NoArguments
+from musivum.doors.answers import Answers
+from musivum.doors.questions import LEDGER, PUBLIC, Question
+from musivum.doors.status import StatusPage
 from musivum.metrics import CONTENT_TYPE, Metrics
-from musivum.questions import LEDGER, PUBLIC, Question
-from musivum.status import StatusPage
+from musivum.pages.ledger import LedgerPages
 from tessella.web.errors import answers
 
 Nothing = Annotated[NoArguments, Query()]

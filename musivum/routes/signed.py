@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request, Security
 from starlette.datastructures import Headers
 
 from musivum.admission import Admission, SignedCall
-from musivum.bodies import (
+from musivum.bodies.calls import (
     AcceptedBody,
     AnnounceBody,
     DeregisterBody,
@@ -21,12 +21,12 @@ from musivum.bodies import (
     RegisterBody,
     Registered,
     ReportBody,
-    Span,
 )
-from musivum.json_rules import FEW
-from musivum.pages import assigned
+from musivum.bodies.fields import Span
+from musivum.bodies.rules import FEW
+from musivum.doors.tracker import Rooms
+from musivum.pages.mesh import assigned
 from musivum.routes.public import Nothing
-from musivum.tracker import Rooms
 from tessella.core.errors import BadManifest, BadRequest, BadSignature, NotAuthorized
 from tessella.core.identity import SIGNATURE_BYTES, public_key_of
 from tessella.core.ids import ModelId, PeerId

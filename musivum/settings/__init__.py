@@ -3,6 +3,7 @@
 kinds     what a value may be, where that is musivum's own
 sources   its keys, and the fold of all sources to one `MusivumConfig`
 token     the operator's token
+reach     what follows from where this machine can be reached
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ IMPORT_SECONDS = 60
 # One line that breaks each contract, and the file it is written into.
 VIOLATIONS = {
     "floors": ("tessella/engine/rope.py", "import p2p.streams"),
-    "hub": ("tessella/cli/peers.py", "import musivum.roster"),
+    "hub": ("tessella/cli/peers.py", "import musivum.nodes.roster"),
     "programs": ("tessella/worker/node.py", "import p2p.testing"),
+    "rooms": ("musivum/nodes/roster.py", "import musivum.doors.tracker"),
     "ground": ("tessella/core/plan.py", "import time"),
     "libp2p": ("musivum/app.py", "import libp2p.abc"),
     "torch": ("tessella/worker/sessions.py", "import torch"),
@@ -93,7 +94,7 @@ def test_every_contract_is_broken_by_one_import_too_many(copied: Path) -> None:
             source.write(f"\n\ndef _too_far() -> None:\n    {line}\n")
     ended = lint(copied)
     assert ended.returncode == 1, ended.stderr
-    broken = re.findall(r"^(.+) BROKEN$", ended.stdout, re.MULTILINE)
+    broken = re.findall(r"^(.+) BROKEN(?: \(1 ignored import\))?$", ended.stdout, re.MULTILINE)
     assert broken == [contract["name"] for contract in contracts()]
     assert [contract["id"] for contract in contracts()] == list(VIOLATIONS)
     for file, line in VIOLATIONS.values():

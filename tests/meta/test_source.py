@@ -20,9 +20,14 @@ MIRRORED = {
     "core": "tessella/core",
     "engine": "tessella/engine",
     "musivum": "musivum",
-    "routes": "musivum/routes",
+    "musivum/bodies": "musivum/bodies",
+    "musivum/nodes": "musivum/nodes",
+    "musivum/pages": "musivum/pages",
+    "musivum/placing": "musivum/placing",
+    "musivum/routes": "musivum/routes",
+    "musivum/settings": "musivum/settings",
+    "musivum/store": "musivum/store",
     "settings": "tessella/settings",
-    "store": "musivum/store",
     "web": "tessella/web",
 }
 DIRECTORIES = {
@@ -101,7 +106,7 @@ def test_tests_stand_where_one_looks_for_them() -> None:
     lost = [
         named(file)
         for file in TESTS
-        if (package := MIRRORED.get(file.parent.name))
+        if (package := MIRRORED.get(str(file.parent.relative_to(ROOT / "tests"))))
         and not (ROOT / package / file.name.removeprefix("test_")).exists()
         and not (ROOT / package / file.stem.removeprefix("test_")).is_dir()
     ]

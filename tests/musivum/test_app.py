@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from musivum.admission import MAX_NONCES_PER_PEER
 from musivum.app import open_rooms
 from musivum.config import MusivumConfig
-from musivum.probes import MAX_REPORTS
+from musivum.placing.probes import MAX_REPORTS
 from musivum.store.memory import MemoryStore
 from musivum.testing import QUIET, Caller, a_registration, calling, clock, running
 from p2p.kad_wire import KAD

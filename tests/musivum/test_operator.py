@@ -12,20 +12,21 @@ from trio.testing import MockClock
 from musivum import operator
 from musivum.audit_room import NoAudits, Penalty
 from musivum.audits.standing import BAR_DAYS
-from musivum.bodies import NoArguments, PublishBody, ReputationArguments
-from musivum.books import Books, open_books
-from musivum.config import MusivumConfig
-from musivum.ledger import Ledger
-from musivum.ledger_bodies import (
+from musivum.bodies.fields import NoArguments
+from musivum.bodies.ledger import (
     AppealBody,
     CreditsArguments,
     LatestArguments,
     SlashBody,
     SnapshotArguments,
 )
+from musivum.bodies.operator import PublishBody, ReputationArguments
+from musivum.clocks import Clocks
+from musivum.config import MusivumConfig
+from musivum.ledger import Ledger
+from musivum.nodes.books import Books, open_books
+from musivum.nodes.registration import read_registration
 from musivum.operator import FAILURE_WINDOW, MAX_FAILURES, AdminGate, Operator
-from musivum.registration import read_registration
-from musivum.saved import Clocks
 from musivum.store import SavedReputation
 from musivum.store.memory import MemoryStore
 from musivum.testing import EPOCH, HOUSE, SMALL, a_registration, calling, running
@@ -234,7 +235,7 @@ async def test_a_manifest_that_could_not_be_read_after_a_restart_is_not_publishe
 
 
 async def test_no_more_manifests_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("musivum.manifests.MAX_PUBLISHED", 1)
+    monkeypatch.setattr("musivum.nodes.manifests.MAX_PUBLISHED", 1)
     store = MemoryStore()
     books = await opened(store)
     await an_operator(books).publish(a_body())

@@ -18,8 +18,8 @@ from typing import Any
 import trio
 
 from musivum.app import open_rooms
-from musivum.books import Books
 from musivum.config import MusivumConfig
+from musivum.nodes.books import Books
 from musivum.store.memory import MemoryStore
 from musivum.testing import QUIET
 from p2p.testing import MemoryNetwork

@@ -14,9 +14,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.assigning import Assigner
-from musivum.moves import PATIENCE_SECONDS
-from musivum.node_calls import Http
+from musivum.placing.assigning import Assigner
+from musivum.placing.moves import PATIENCE_SECONDS
+from musivum.placing.node_calls import Http
 from musivum.store import Change, PutNode
 from musivum.store.memory import MemoryStore
 from tessella.core.errors import RemoteFailure, StoreUnavailable

@@ -29,7 +29,7 @@ MODULES = (
     "httpcore",
     "musivum.app",
     "musivum.cli.main",
-    "musivum.reach",
+    "musivum.settings.reach",
     "musivum.store",
     "tessella.cli.worker",
     "tessella.worker.node",

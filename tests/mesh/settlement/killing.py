@@ -142,7 +142,7 @@ def _wrap_musivum() -> None:
     """For o0 to o4."""
     from sqlalchemy import Engine, event
 
-    from musivum.ledger_door import LedgerDoor
+    from musivum.doors.ledger import LedgerDoor
     from tessella.core.ids import PeerId
 
     paying, answer = Paying(), LedgerDoor.answered

@@ -14,11 +14,11 @@ import trio
 from trio.testing import MockClock
 
 from musivum.audits.desk import Audits, Mesh, open_audits
-from musivum.books import Books, open_books
+from musivum.clocks import Clocks
 from musivum.config import MusivumConfig
 from musivum.ledger import Ledger, Settlement
-from musivum.registration import read_registration
-from musivum.saved import Clocks
+from musivum.nodes.books import Books, open_books
+from musivum.nodes.registration import read_registration
 from musivum.store.memory import MemoryStore
 from musivum.testing import HOUSE, SMALL, a_registration, clock
 from tessella.core.audit_orders import open_order

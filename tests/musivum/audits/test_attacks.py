@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.grants import Grants
 from musivum.ledger import Settlement
+from musivum.placing.grants import Grants
 from musivum.testing_http import answering, http_node
 from p2p.testing import MemoryNetwork
 from tessella.core.draw import draw_chain

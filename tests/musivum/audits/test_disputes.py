@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from musivum.audits.queue import OPEN_SECONDS
-from musivum.grants import Grants
+from musivum.placing.grants import Grants
 from musivum.testing import SMALL, clock
 from tessella.core.contracts import contract_of
 from tessella.core.errors import ModelUnavailable, NotAuthorized, StoreUnavailable

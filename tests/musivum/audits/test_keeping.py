@@ -14,7 +14,7 @@ from musivum.audits.keeping import (
     write_standings,
 )
 from musivum.audits.standing import Standing
-from musivum.reputation import AuditCounts
+from musivum.nodes.reputation import AuditCounts
 from musivum.store.audit_tables import STANDINGS
 from musivum.store.memory import MemoryStore
 from tessella.core.audits import Finding, Record, Verdict

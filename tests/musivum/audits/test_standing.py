@@ -15,7 +15,7 @@ from musivum.audits.standing import (
     SECONDS_A_DAY,
     Standing,
 )
-from musivum.reputation import NO_AUDITS
+from musivum.nodes.reputation import NO_AUDITS
 from tessella.core.audits import FIRST_HOPS, SUSPECT_HOPS, Finding, Verdict
 from tessella.core.ids import PeerId
 

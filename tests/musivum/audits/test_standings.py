@@ -9,7 +9,7 @@ import pytest
 from musivum.audits import standings as module
 from musivum.audits.standing import Standing
 from musivum.audits.standings import Standings
-from musivum.reputation import HALF_LIFE, Reputations
+from musivum.nodes.reputation import HALF_LIFE, Reputations
 from musivum.store import SavedReputation
 from tessella.core.audits import Finding, Verdict
 from tessella.core.ids import PeerId

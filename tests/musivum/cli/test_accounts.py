@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from musivum.ledger_bodies import CreditsBody, PenaltyBody
+from musivum.bodies.ledger import CreditsBody, PenaltyBody
 
 pytestmark = pytest.mark.usefixtures("token_file")
 

@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from musivum.bodies import Rebalanced
+from musivum.bodies.operator import Rebalanced
 from musivum.cli import asking
 from musivum.cli.asking import url_of
 from musivum.cli.manifest import MANIFEST
 from musivum.cli.mesh import PEERS
 from musivum.cli.orders import REBALANCE, REPUTATION
 from musivum.config import MusivumConfig
-from musivum.questions import OPERATOR, PUBLIC
+from musivum.doors.questions import OPERATOR, PUBLIC
 from tessella.core.errors import BadConfig
 from tessella.web.client import open_client
 

@@ -13,12 +13,12 @@ import httpx
 import pytest
 import trio
 
-from musivum.bodies import NoArguments
+from musivum.bodies.fields import NoArguments
+from musivum.bodies.ledger import ProofArguments
 from musivum.cli import asking
 from musivum.ledger import Ledger
-from musivum.ledger_bodies import ProofArguments
-from musivum.ledger_pages import LedgerPages
-from musivum.ledger_words import entry_body
+from musivum.pages.ledger import LedgerPages
+from musivum.pages.ledger_words import entry_body
 from musivum.store import open_store
 from musivum.store.memory import MemoryStore
 from tessella.core.identity import Identity

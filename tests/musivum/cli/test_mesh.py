@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from musivum.bodies import PeerBody
+from musivum.bodies.mesh import PeerBody
 
 PEER = PeerBody(
     peer_id="12D3KooWabc",

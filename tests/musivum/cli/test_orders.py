@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from musivum.bodies import MoveBody, Rebalanced, ReputationBody
+from musivum.bodies.operator import MoveBody, Rebalanced, ReputationBody
 
 pytestmark = pytest.mark.usefixtures("token_file")
 

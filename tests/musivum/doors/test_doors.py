@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.doors.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.testing import SMALL, calling, clock
 from musivum.testing_http import Body, Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork

@@ -11,7 +11,7 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.config import MusivumConfig
-from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.doors.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.routes import BODIES, http_app
 from musivum.testing_http import Door, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork

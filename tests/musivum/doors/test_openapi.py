@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from musivum.config import MusivumConfig
-from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.doors.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.testing_http import answering
 from p2p.testing import MemoryNetwork
 from tessella.core.signed_request import HEADERS

@@ -15,12 +15,14 @@ import httpx
 import trio
 from trio.testing import MockClock
 
-from musivum import admission, node_calls, operator, probes, settling
+from musivum import admission, operator
 from musivum.audit_room import NoAudits
 from musivum.config import MusivumConfig
+from musivum.doors import settling
+from musivum.doors.questions import LEDGER, OPERATOR, PUBLIC
 from musivum.federation.partners import Partner
-from musivum.pages import MAX_NEXT_HOPS
-from musivum.questions import LEDGER, OPERATOR, PUBLIC
+from musivum.pages.mesh import MAX_NEXT_HOPS
+from musivum.placing import node_calls, probes
 from musivum.routes import BODIES, http_app
 from musivum.routes.federation import FORGET, STATUS
 from musivum.routes.ledger import BATCH, CREDITS, DONE, GRANT, REPORT, TASK

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from musivum.bodies import NoArguments
+from musivum.bodies.fields import NoArguments
+from musivum.bodies.ledger import SnapshotArguments, SnapshotBody
 from musivum.federation.asking import SNAPSHOT, Caller
 from musivum.federation.partners import Partner
 from musivum.federation.pull import Books, Follower
 from musivum.federation.room import Federation, issuers
 from musivum.ledger import HEAD_SECONDS, Draft, Ledger, Movement
-from musivum.ledger_bodies import SnapshotArguments, SnapshotBody
-from musivum.ledger_pages import LedgerPages
+from musivum.pages.ledger import LedgerPages
 from musivum.store.errands import Transacts
 from musivum.store.memory import MemoryStore
 from tessella.core.errors import UnknownEntry

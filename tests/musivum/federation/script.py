@@ -6,10 +6,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from musivum.bodies.ledger import SnapshotBody
 from musivum.federation.reading import Seen, see
 from musivum.ledger import SignedHead
-from musivum.ledger_bodies import SnapshotBody
-from musivum.ledger_words import head_body
+from musivum.pages.ledger_words import head_body
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.ledger import (

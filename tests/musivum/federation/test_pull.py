@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
+from musivum.bodies.ledger import SnapshotBody
 from musivum.federation.pull import MAX_PAUSE_SECONDS, State
 from musivum.ledger import SignedHead
-from musivum.ledger_bodies import SnapshotBody
 from tessella.core.errors import BadFrame, BadLedger, BadSignature, StoreUnavailable, TessellaError
 from tessella.core.identity import Identity
 from tessella.core.ledger import MINT, Line, open_head

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from trio.testing import MockClock
 
+from musivum.bodies.rules import MAX_FIELDS
 from musivum.config import MusivumConfig
-from musivum.json_rules import MAX_FIELDS
 from musivum.testing import clock
 from musivum.testing_http import Body, HttpNode, answering, http_node
 from p2p.testing import MemoryNetwork

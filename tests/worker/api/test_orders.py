@@ -13,8 +13,8 @@ import httpx
 import pytest
 from trio.testing import MockClock
 
-from musivum.assigning import HTTP_PATH
-from musivum.pages import assigned
+from musivum.pages.mesh import assigned
+from musivum.placing.assigning import HTTP_PATH
 from tessella.core.errors import Refused
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
