@@ -2,13 +2,13 @@
 
     desk        the room behind both doors: tasks, reports, marks
     epochs      the secrets that audits are drawn with, and what the ledger says of them
-    drawing     which paid hops are audited
+    drawing     which hops are audited                 needs       what it takes to audit one
     queue       the audits that are open               choosing    who may audit what
-    needs       open audits by what they take
+    giving      who is given which task                hearing     what is done once it is told
     opinions    what a report says, and when enough was said
     standing    what is known of one worker            standings   of all of them
     keeping     standings and epochs in the store      penalties   fines, bars and appeals
-    marks       what canaries marked               rulings     who of two is paid
+    marks       what canaries marked                   rulings     who of two is paid
 
 musivum measures nothing and never sees a row: it chooses, compares what it is told, and keeps
 count. No single word costs anybody more than being looked at more closely.

@@ -10,20 +10,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import filterfalse
 from typing import NoReturn, Protocol
 
 import trio
 
-from musivum.audits.choosing import ACTIVE_SECONDS, Choosing, holds
+from musivum.audits.choosing import ACTIVE_SECONDS, Choosing
 from musivum.audits.drawing import dispute, draw
 from musivum.audits.epochs import Epochs, Writes, open_epochs
+from musivum.audits.giving import Giving
 from musivum.audits.hearing import Hearing
 from musivum.audits.keeping import read_standings, write_standings
 from musivum.audits.marks import MarkTable
 from musivum.audits.opinions import UNAVAILABLE, WITHHELD, check_report
-from musivum.audits.orders import keepers_of, task_of
+from musivum.audits.orders import task_of
 from musivum.audits.penalties import Penalties, Remove, Slashed
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit, OpenAudits
 from musivum.audits.rulings import Rules, Rulings
@@ -31,7 +30,6 @@ from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
 from musivum.ledger import Bill, Settlement
-from musivum.nodes.node import Node
 from musivum.nodes.reputation import Reputations
 from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
@@ -42,15 +40,6 @@ from tessella.core.proofs import Claim
 
 logger = logging.getLogger(__name__)
 
-# From the task to the report: rows come within ten minutes, and are computed while they do.
-REPORT_SECONDS = 900.0
-# Tasks that an auditor may have at once: one, and one whose answer was lost.
-MAX_HELD = 2
-# Workers that one auditor may have spoken against before others looked at these: each is a suspect
-# until then, and is asked about nobody. Who speaks against everybody would soon be the only one.
-MAX_ACCUSED = 3
-# Who let a task lapse is given no other for so long.
-REST_SECONDS = 600.0
 # How often standings that changed are written, and what is over is looked for.
 TICK_SECONDS = 1.0
 
@@ -100,7 +89,7 @@ class Audits:
             mesh.clocks,
             self._counters,
         )
-        self._resting: dict[PeerId, float] = {}
+        self._giving = Giving(self._open, self._choosing, mesh.roster, self._counters)
 
     def settled(self, paid: Sequence[Settlement]) -> None:
         """Hops were paid: some of them are to be audited. The ledger's `on_settled`."""
@@ -129,27 +118,11 @@ class Audits:
     async def next_task(self, caller: PeerId) -> AuditTask | None:
         """Something that the caller is to audit; None if there is nothing for it."""
         await trio.lowlevel.checkpoint()
-        now = self._mesh.clocks.now()
-        node = self._choosing.heard(caller, now)
-        if node is None or self._resting.get(caller, 0.0) > now:
+        found = self._giving.ask(caller, self._mesh.clocks.now())
+        if found is None:
             return None
-        if self._open.held_by(caller) >= MAX_HELD or self._open.accused_by(caller) >= MAX_ACCUSED:
-            return None
-        audit = self._chosen(node, now)
-        if audit is None:
-            return None
-        given = self._open.give(audit, caller, now + REPORT_SECONDS)
+        audit, given = found
         return task_of(audit, given, self._mesh.identity, self._mesh.roster, self._mesh.clocks)
-
-    def _chosen(self, node: Node, now: float) -> OpenAudit | None:
-        """The first open audit that a node may have; those that were begun come first."""
-        free = self._open.free_for(partial(holds, node))
-        for audit in (*filter(_is_begun, free), *filterfalse(_is_begun, free)):
-            if not self._choosing.may_have(node.peer_id, audit, now):
-                continue
-            if self._mesh.roster.find(keepers_of(audit.claim).inputs) is not None:
-                return audit
-        return None
 
     async def report(self, caller: PeerId, report: AuditReport) -> None:
         """What an auditor found.
@@ -236,7 +209,7 @@ class Audits:
         Raises StoreUnavailable, and does what is left the next time.
         """
         now, wall = self._mesh.clocks.now(), self._mesh.clocks.wall()
-        self._resting = {peer: until for peer, until in self._resting.items() if until > now}
+        self._giving.expire(now)
         self._choosing.expire(now)
         self._marks.expire(wall)
         for audit in self._open:
@@ -251,10 +224,7 @@ class Audits:
         if self.standings.is_barred(audit.worker):
             await self._hearing.drop(audit.worker)
             return
-        if audit.given is not None and now > audit.given.until:
-            self._counters["unreported"] += 1
-            self._resting[audit.given.auditor] = now + REST_SECONDS
-            self._open.free(audit, now)
+        self._giving.lapse(audit, now)
         if audit.given is not None:
             return
         is_old = now - audit.drawn_at > OPEN_SECONDS
@@ -306,10 +276,6 @@ async def run_audits(audits: Audits, ready: Callable[[], None] = lambda: None) -
         with trio.move_on_after(TICK_SECONDS) as scope:
             scope.shield = True
             await audits.flush()
-
-
-def _is_begun(audit: OpenAudit) -> bool:
-    return bool(audit.asked)
 
 
 def _nothing() -> None:

@@ -8,13 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.audits.desk import (
-    MAX_ACCUSED,
-    MAX_HELD,
-    REPORT_SECONDS,
-    REST_SECONDS,
-    run_audits,
-)
+from musivum.audits.desk import run_audits
+from musivum.audits.giving import MAX_ACCUSED, MAX_HELD, REPORT_SECONDS, REST_SECONDS
 from musivum.audits.queue import OPEN_SECONDS
 from tessella.core.errors import BadRequest, NotAuthorized
 from tessella.core.ids import PeerId

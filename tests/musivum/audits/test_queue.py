@@ -6,7 +6,7 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.audits import queue
-from musivum.audits.desk import MAX_HELD
+from musivum.audits.giving import MAX_HELD
 from tessella.core.ids import PeerId
 from tests.musivum.audits.room import (
     Room,
