@@ -85,7 +85,7 @@ async def test_who_asks_gets_what_a_look_at_all_audits_would_give(
         now, auditor = room.books.clocks.now(), rng.choice(asking)
         node = room.audits._choosing.heard(auditor, now)
         assert node is not None
-        chosen = room.audits._chosen(node, now)
+        chosen = room.audits._giving._chosen(node, now)
         assert chosen is looked_for(room, auditor, now)
         if chosen is not None:
             gotten += 1
