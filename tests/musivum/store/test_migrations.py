@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect
 
+from musivum.ledger.kept import State
+from musivum.ledger.sweeping import read_due
 from musivum.store.codec import node_row
 from musivum.store.migrations import MIGRATIONS, Migration, migrate
 from musivum.store.records import Saved, SavedNode
@@ -170,6 +172,8 @@ BAD_ROWS = [
     proof_row(previous="zeroblob(31)"),
     proof_row(micro="-1"),
     proof_row(payload="NULL"),
+    proof_row(ruling="'maybe'"),
+    proof_row(due_at="-1.0"),
 ]
 
 
@@ -178,6 +182,25 @@ def test_the_tables_hold_the_rules_themselves(database: SqliteDatabase, sql: str
     database.migrate()
     with pytest.raises(StoreLost), database.transaction() as connection:
         connection.exec_driver_sql(sql)
+
+
+def test_what_waited_before_there_were_rulings_is_looked_at_an_hour_after_it_came(
+    database: SqliteDatabase,
+) -> None:
+    before = [migration.name for migration in MIGRATIONS].index("rulings")
+    migrate(database.transaction, "here", MIGRATIONS[:before])
+    with database.transaction() as connection:
+        connection.exec_driver_sql(proof_row(state="'waiting'", received_at="1800000000.0"))
+    database.migrate()
+    with database.transaction() as connection:
+        (kept,) = read_due(connection, 1_800_003_600.0)
+        assert (kept.state, kept.ruling, kept.due_at) == (State.WAITING, None, 1_800_003_600.0)
+        assert read_due(connection, 1_800_003_599.0) == []
+        plan = connection.exec_driver_sql(
+            "EXPLAIN QUERY PLAN SELECT * FROM proofs WHERE state = 'waiting' AND due_at <= 1.0 "
+            "ORDER BY due_at LIMIT 256"
+        ).all()
+    assert [row.detail for row in plan] == ["SEARCH proofs USING INDEX proofs_due (due_at<?)"]
 
 
 TWICE = [
