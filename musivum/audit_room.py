@@ -70,6 +70,9 @@ class AuditRoom(Protocol):
     def is_benched(self, peer_id: PeerId) -> bool:
         """Whether no ticket may name a peer, since audits could not see what it has to keep."""
 
+    def held_against(self, peer_id: PeerId) -> str:
+        """What audits found of a peer that matters now, in a sentence; empty for nothing."""
+
     def counters(self) -> dict[str, int]:
         """Audits by what became of them since the start, and how many are `open` now."""
 
@@ -122,6 +125,10 @@ class NoAudits:
     def is_benched(self, peer_id: PeerId) -> bool:
         """Nobody is."""
         return False
+
+    def held_against(self, peer_id: PeerId) -> str:
+        """Nothing."""
+        return ""
 
     def counters(self) -> dict[str, int]:
         """None were drawn."""

@@ -27,7 +27,7 @@ from musivum.bodies.operator import (
     ReputationArguments,
     ReputationBody,
 )
-from musivum.ledger import Ledger
+from musivum.ledger import Credits, Ledger
 from musivum.nodes.books import Books
 from musivum.nodes.reputation import score
 from musivum.pages.ledger import LedgerPages, credits_body
@@ -154,10 +154,13 @@ class Operator:
         Raises BadRequest for neither, and StoreUnavailable.
         """
         if asked.all:
-            return [credits_body(each) for each in await self._ledger.accounts()]
+            return [self._credits(each) for each in await self._ledger.accounts()]
         if asked.peer_id is None:
             raise BadRequest("query: peer_id=PEER, or all=true")
-        return [credits_body(await self._ledger.credits(asked.peer_id))]
+        return [self._credits(await self._ledger.credits(asked.peer_id))]
+
+    def _credits(self, found: Credits) -> CreditsBody:
+        return credits_body(found, self._audits.held_against(PeerId(found.account)))
 
     async def slash(self, asked: SlashBody) -> PenaltyBody:
         """Take credits from an identity that was caught, at most what it has, and let it in nowhere

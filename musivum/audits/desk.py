@@ -193,6 +193,10 @@ class Audits:
         """Whether no ticket may name a peer, since audits could not see what it has to keep."""
         return self.standings.is_benched(peer_id)
 
+    def held_against(self, peer_id: PeerId) -> str:
+        """What audits found of a peer that matters now, in a sentence; empty for nothing."""
+        return self.standings.of(peer_id).held_against(self._mesh.clocks.wall())
+
     def weight(self, peer_id: PeerId) -> float:
         """How many times as dear as it measures a node is to routing: 1 to 2."""
         return self.standings.weight(peer_id)

@@ -10,6 +10,7 @@ Times are seconds since 1970.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from musivum.nodes.reputation import NO_AUDITS, AuditCounts
 from tessella.core.audits import SUSPECT_HOPS, Finding, Record, Verdict, share_drawn
@@ -17,6 +18,7 @@ from tessella.core.ids import PeerId
 
 # Audits of which is remembered whether the rows that a worker had to keep could be seen.
 KEPT_SHOWN = 20
+_TOLD = "%Y-%m-%d %H:%M UTC"
 # For so long, and of so many, is remembered with whom a worker was at odds.
 ODDS_SECONDS = 24 * 3600.0
 KEPT_ODDS = 8
@@ -83,6 +85,19 @@ class Standing:
     def is_benched(self, now: float) -> bool:
         """Whether no ticket names it."""
         return now < self.benched_until
+
+    def held_against(self, now: float) -> str:
+        """What of all that matters to its owner now, in a sentence; empty for nothing."""
+        if self.is_barred(now):
+            return f"let in nowhere until {_utc(self.barred_until)}: {self.barred_for}"
+        if self.is_benched(now):
+            return (
+                f"no tickets until {_utc(self.benched_until)}: most of its last audits could not "
+                "see the rows and ids that it has to keep"
+            )
+        if self.is_suspect:
+            return f"a suspect: its next {self.suspect_left} hops are all audited"
+        return ""
 
     def is_marked(self, now: float) -> bool:
         """Whether anything is held against it that could be taken back."""
@@ -155,3 +170,7 @@ class Standing:
     def appealed(self, now: float) -> Standing:
         """As if none of what is on record had been; its hops stay, and are sampled as before."""
         return Standing(peer_id=self.peer_id, hops=self.hops, counts=AuditCounts(at=now))
+
+
+def _utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime(_TOLD)

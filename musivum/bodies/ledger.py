@@ -125,7 +125,9 @@ class CreditsBody(Body):
     micro_spent: int
     """On others' work, in all."""
     waiting: int
-    """Proofs that wait for a neighbour's."""
+    """Proofs that wait for a neighbour's, or for an audit."""
+    held_against: str
+    """What audits found of a node that matters now, in a sentence; empty for nothing."""
 
 
 class LineBody(Body):

@@ -63,7 +63,8 @@ class LedgerDoor(FrameDoor):
             case AskGrant():
                 return await rooms.grants.grant(peer_id, call)
             case AskCredits():
-                return Document(await credits_json(rooms.ledger, peer_id))
+                held = rooms.audits.held_against(peer_id)
+                return Document(await credits_json(rooms.ledger, peer_id, held))
             case AskAudit():
                 return await rooms.audits.next_task(peer_id) or Accepted()
             case AuditReport():

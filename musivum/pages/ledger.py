@@ -107,8 +107,8 @@ def _told(signed: SignedHead, head: Head) -> HeadBody:
     return head_body(head, signed.payload, signed.signature)
 
 
-def credits_body(found: Credits) -> CreditsBody:
-    """An account."""
+def credits_body(found: Credits, held_against: str) -> CreditsBody:
+    """An account, and what is held against whose it is, in a sentence."""
     return CreditsBody(
         peer_id=found.account,
         credits=in_credits(found.balance),
@@ -118,9 +118,10 @@ def credits_body(found: Credits) -> CreditsBody:
         micro_earned_day=found.earned_day,
         micro_spent=found.spent,
         waiting=found.waiting,
+        held_against=held_against,
     )
 
 
-async def credits_json(ledger: Ledger, peer_id: PeerId) -> bytes:
+async def credits_json(ledger: Ledger, peer_id: PeerId, held_against: str) -> bytes:
     """A peer's own account as JSON. Raises StoreUnavailable."""
-    return credits_body(await ledger.credits(peer_id)).model_dump_json().encode()
+    return credits_body(await ledger.credits(peer_id), held_against).model_dump_json().encode()

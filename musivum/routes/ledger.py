@@ -67,7 +67,8 @@ def _add_asks(app: FastAPI, rooms: Rooms) -> None:
     @app.get(CREDITS, **documented("own_credits", *_READ, 503, path=CREDITS))
     async def own_credits(request: Request, _: Nothing) -> CreditsBody:
         """What the caller owns, and the tier that this earns."""
-        return credits_body(await rooms.ledger.credits(await admitted(request, rooms)))
+        peer_id = await admitted(request, rooms)
+        return credits_body(await rooms.ledger.credits(peer_id), rooms.audits.held_against(peer_id))
 
 
 def _add_audits(app: FastAPI, rooms: Rooms) -> None:

@@ -172,6 +172,8 @@ def _settled(proof: Settled) -> Json:
 def credits_lines(document: Json) -> list[str]:
     """The same for people, a fact a line."""
     facts = [("peer", document["peer_id"]), ("balance", _balance(document))]
+    if held := (document["account"] or {}).get("held_against"):
+        facts.append(("audits", held))
     book = document["book"]
     if book is None:
         facts.append(("served", "nothing for a ticket yet"))
@@ -180,7 +182,7 @@ def credits_lines(document: Json) -> list[str]:
     facts += [
         ("served", f"{book['sessions']} sessions, {book['layer_positions']} layers x positions"),
         ("unsent", f"{book['unsent']} proofs"),
-        ("waiting", f"{book['waiting']} proofs, for those of neighbours"),
+        ("waiting", f"{book['waiting']} proofs, for those of neighbours, or an audit"),
         ("paid", f"{book['paid']} proofs, {book['credits']:.3f} credits"),
         ("refused", f"{book['refused']} proofs" + (f": {reasons}" if reasons else "")),
     ]

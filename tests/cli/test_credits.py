@@ -102,6 +102,17 @@ def test_people_read_it_too(command: Run, musivum: Musivum, key: Path) -> None:
     assert "paid      1 proofs, 2.500 credits" in ended.out
     assert "refused   1 proofs: unattested 1" in ended.out
     assert "refused: unattested: rows that no neighbour saw" in ended.out
+    assert "audits" not in ended.out, "nothing is held against it"
+
+
+def test_an_owner_is_told_what_is_held_against_a_node(
+    command: Run, musivum: Musivum, key: Path
+) -> None:
+    musivum.account = {**ACCOUNT, "held_against": "a suspect:\nall of it is audited"}
+    ended = command("tessella-worker", "credits", f"--orchestrator-url={URL}")
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("audits")]
+    assert line.startswith("audits    a suspect:")
+    assert line.endswith("all of it is audited")
 
 
 def test_it_works_with_musivum_away_and_says_so(command: Run, musivum: Musivum, key: Path) -> None:

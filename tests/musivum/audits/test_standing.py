@@ -72,6 +72,20 @@ def _windows(shown: list[bool]) -> list[list[bool]]:
     return [shown[max(0, stop - KEPT_SHOWN) : stop] for stop in range(len(shown) + 1)]
 
 
+def test_its_owner_is_told_the_worst_of_what_is_held_against_it() -> None:
+    assert VETERAN.held_against(NOW) == ""
+    suspect = VETERAN.suspected()
+    assert suspect.held_against(NOW) == "a suspect: its next 20 hops are all audited"
+    hiding = replace(suspect, benched_until=NOW + 3600)
+    assert hiding.held_against(NOW) == (
+        "no tickets until 2027-01-15 09:00 UTC: most of its last audits could not see the rows and "
+        "ids that it has to keep"
+    )
+    barred = hiding.barred("a cheat", NOW + 60, NOW)
+    assert barred.held_against(NOW) == "let in nowhere until 2027-01-15 08:01 UTC: a cheat"
+    assert hiding.held_against(NOW + 3600) == suspect.held_against(NOW)
+
+
 def test_an_appeal_ends_the_time_without_tickets() -> None:
     hiding = VETERAN
     for _ in range(KEPT_SHOWN):

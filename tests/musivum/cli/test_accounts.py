@@ -21,6 +21,7 @@ ACCOUNT = CreditsBody(
     micro_earned_day=1_000_000,
     micro_spent=1_500_000,
     waiting=3,
+    held_against="",
 ).model_dump(mode="json")
 FINED = PenaltyBody(
     peer_id=PEER, micro=-1_250_000, balance=0, until=1_800_000_000.0, sequence=7

@@ -129,7 +129,8 @@ async def test_both_proofs_come_in_one_answer(pages: LedgerPages) -> None:
 
 
 async def test_an_account_is_told_as_json(ledger: Ledger) -> None:
-    told = await credits_json(ledger, identity(1).peer_id)
+    told = await credits_json(ledger, identity(1).peer_id, "a suspect")
+    assert b'"held_against":"a suspect"' in told
     assert b'"credits":5.5,"micro":5500000,"tier":"standard"' in told
 
 

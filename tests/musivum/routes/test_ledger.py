@@ -190,6 +190,7 @@ async def test_the_caller_is_told_what_it_owns(door: Door, client: HttpNode) -> 
     assert account == {
         "peer_id": client.peer_id, "credits": 0.5, "micro": 500_000, "tier": "standard",
         "micro_earned": 500_000, "micro_earned_day": 500_000, "micro_spent": 0, "waiting": 0,
+        "held_against": "",
     }  # fmt: skip
 
 
