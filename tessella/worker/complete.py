@@ -77,7 +77,7 @@ class Clients:
     async def _relay(self, request: CompletionRequest, say: Say) -> None:
         """Pass a request on to a node that can be an entry, and its answer back."""
         directory = self.around.directory
-        entry = choose_entry(await directory.rows()).peer_id
+        entry = choose_entry(directory.loaded(await directory.rows())).peer_id
         trust = self.around.trust(entry)
         with trust:
             onward = await directory.stream_to(entry, COMPLETE)

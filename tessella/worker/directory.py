@@ -83,13 +83,20 @@ class Directory:
     async def rows(self) -> list[PeerRow]:
         """Who serves the model, as the mesh said within the last seconds, or said last.
 
-        Our own sessions are load that we know of before the mesh does. Raises the error of the
-        asking only if nothing was ever heard.
+        Raises the error of the asking only if nothing was ever heard.
         """
         async with self._asking:
             if trio.current_time() >= self._ask_at:
                 await self._refresh()
-        return [self._with_ours(row) for row in self._rows.values()]
+        return list(self._rows.values())
+
+    def loaded(self, rows: Sequence[PeerRow]) -> list[PeerRow]:
+        """Rows as busy as their nodes are: our own sessions are load that we know of before the
+        mesh does.
+
+        It holds until somebody waits: others choose meanwhile, and their sessions count as well.
+        """
+        return [self._with_ours(row) for row in rows]
 
     def _with_ours(self, row: PeerRow) -> PeerRow:
         ours = self._ours[row.peer_id]

@@ -22,6 +22,8 @@ from tessella.cli.mesh import state_directory
 
 pytestmark = [pytest.mark.mesh, pytest.mark.usefixtures("home")]
 
+# One that something happens to, and one beside it: each takes seconds to start.
+WORKERS = 2
 START_BOUND = 100.0
 END_BOUND = 15.0
 
@@ -55,10 +57,11 @@ def wait_until(true: Callable[[], bool], bound: float) -> None:
 class Terminal:
     """A terminal with `tessella up` at it."""
 
-    def __init__(self, toy: Path, state: Path) -> None:
+    def __init__(self, toy: Path, state: Path, workers: int) -> None:
         self.ours, theirs = os.openpty()
         self.seen = b""
-        argv = command(toy, state, "--max-tokens", "8", "--seed", "0")
+        args = ("--max-tokens", "8", "--seed", "0", "--workers", str(workers))
+        argv = command(toy, state, *args)
         self.process = subprocess.Popen(
             argv,
             stdin=theirs,
@@ -84,9 +87,9 @@ class Terminal:
 
 
 @contextmanager
-def at_terminal(toy: Path, state: Path) -> Iterator[Terminal]:
+def at_terminal(toy: Path, state: Path, workers: int = WORKERS) -> Iterator[Terminal]:
     """A terminal; its process is killed if it is still there."""
-    terminal = Terminal(toy, state)
+    terminal = Terminal(toy, state, workers)
     try:
         yield terminal
     finally:
@@ -149,7 +152,7 @@ def test_ranges_follow_the_order_of_the_claims(toy: Path, tmp_path: Path) -> Non
 
 def test_a_conversation_at_the_terminal(toy: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with at_terminal(toy, state) as terminal:
+    with at_terminal(toy, state, workers=3) as terminal:
         terminal.wait_for(b"> ")
         terminal.type(b"hello\n")
         terminal.wait_for(b"layers 4:6")
@@ -180,7 +183,7 @@ def test_no_process_outlives_a_signal(
         if ready:
             terminal.wait_for(b"> ")
         else:
-            wait_until(lambda: len(processes_of(state)) == 5, START_BOUND)
+            wait_until(lambda: len(processes_of(state)) == 2 + WORKERS, START_BOUND)
         terminal.process.send_signal(number)
         if ready and number == signal.SIGINT:
             terminal.wait_for(b"Ctrl-C once more")

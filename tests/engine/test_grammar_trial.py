@@ -113,7 +113,11 @@ def test_what_cannot_be_compiled_is_refused_in_one_line(definition: str, named: 
         schema({"allOf": [{"type": "string", "pattern": f".*a.*{at:b}.*"} for at in range(60)]}),
     ],
 )
-def test_what_would_take_minutes_is_stopped(definition: str) -> None:
+def test_what_would_take_minutes_is_stopped(
+    definition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However little of the processor it gets beside other tests.
+    monkeypatch.setattr("tessella.engine.grammar_trial.WALL_SECONDS", 100.0)
     complaint = try_grammar(definition, TOKENS)
     assert TOO_MUCH in complaint
     assert f"{TRIAL_SECONDS} s" in complaint

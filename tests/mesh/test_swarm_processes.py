@@ -36,18 +36,24 @@ class Swarm:
     def bootstrap(self) -> str:
         """Start a bootstrap peer; its address."""
         args = ["serve", "--bootstrap-only", "--p2p", "127.0.0.1:0", "--json"]
-        return self._start("bootstrap", "musivum.cli", *args, "--data", self._home("bootstrap"))
+        self._start("bootstrap", "musivum.cli", *args, "--data", self._home("bootstrap"))
+        return self._ready("bootstrap")
 
-    def worker(self, layers: str, bootstrap: str, listen: str = LISTEN) -> str:
-        """Start a node of some layers; its address."""
+    def workers(self, *ranges: str, bootstrap: str) -> list[str]:
+        """Start nodes of these layers side by side; their addresses."""
+        for layers in ranges:
+            self._start_worker(layers, bootstrap)
+        return [self._ready(layers) for layers in ranges]
+
+    def _start_worker(self, layers: str, bootstrap: str) -> None:
         home = self._home(layers)
         found = ["--bootstrap", bootstrap] if bootstrap else []
-        return self._start(
+        self._start(
             layers,
             PROGRAMS["tessella-worker"],
             "--kademlia",
             *found,
-            *("--layers", layers, "--listen", listen, "--key", f"{home}/node.key", "--json"),
+            *("--layers", layers, "--listen", LISTEN, "--key", f"{home}/node.key", "--json"),
             *("--model", "toy", "--weights", str(self._toy), "--claim-mb", "64", "--no-api"),
             *("--context", "128", "--device", "cpu"),
         )
@@ -90,15 +96,18 @@ class Swarm:
     def _environment(self, name: str) -> dict[str, str]:
         return {**os.environ, "TESSELLA_HOME": self._home(name), "OMP_NUM_THREADS": "1"}
 
-    def _start(self, name: str, module: str, *args: str) -> str:
-        process = subprocess.Popen(
+    def _start(self, name: str, module: str, *args: str) -> None:
+        self._running[name] = subprocess.Popen(
             [sys.executable, "-m", module, *args],
             env=self._environment(name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._running[name] = process
+
+    def _ready(self, name: str) -> str:
+        """Where a process is reached that was started; waits until it is ready."""
+        process = self._running[name]
         assert process.stdout is not None
         for line in process.stdout:
             event = json.loads(line)
@@ -122,9 +131,7 @@ def ranges(answer: dict[str, Any]) -> list[list[int]]:
 
 def test_nodes_answer_without_a_musivum_and_outlive_their_bootstrap(swarm: Swarm) -> None:
     bootstrap = swarm.bootstrap()
-    first = swarm.worker("0:2", bootstrap)
-    swarm.worker("2:4", bootstrap)
-    swarm.worker("4:6", bootstrap)
+    first, *_ = swarm.workers("0:2", "2:4", "4:6", bootstrap=bootstrap)
     answer = swarm.chat(bootstrap)
     assert ranges(answer) == [[0, 2], [2, 4], [4, 6]]
 
@@ -138,13 +145,12 @@ def test_nodes_that_all_start_again_but_one_find_each_other_by_their_snapshots(
     swarm: Swarm,
 ) -> None:
     bootstrap = swarm.bootstrap()
-    first = swarm.worker("0:3", bootstrap)
-    swarm.worker("3:6", bootstrap)
+    first, _ = swarm.workers("0:3", "3:6", bootstrap=bootstrap)
     answer = swarm.chat(bootstrap)
 
     swarm.end("bootstrap", signal.SIGKILL)
     swarm.end("3:6")
-    swarm.worker("3:6", bootstrap="")  # it knows nobody but those it wrote down
+    swarm.workers("3:6", bootstrap="")  # it knows nobody but those it wrote down
     again = swarm.chat(first)
     assert again["text"] == answer["text"]
     assert ranges(again) == [[0, 3], [3, 6]]

@@ -80,6 +80,19 @@ async def test_rows_are_asked_for_when_they_are_needed_and_too_old(
         assert s.asked.times == 3
 
 
+async def test_our_sessions_are_load_from_when_they_begin_until_they_end(
+    a_row: ARow, autojump_clock: MockClock
+) -> None:
+    async with scene(a_row) as s:
+        [row] = rows = await s.directory.rows()
+        assert s.directory.loaded(rows) == rows
+        with s.directory.using([row.peer_id]), s.directory.using([row.peer_id]):
+            assert s.directory.loaded(rows) == [replace(row, queue_depth=2)]
+            busier = replace(row, queue_depth=3)
+            assert s.directory.loaded([busier]) == [busier], "ours are among them"
+        assert s.directory.loaded(rows) == rows
+
+
 async def test_many_who_need_rows_at_once_ask_once(a_row: ARow, autojump_clock: MockClock) -> None:
     async with scene(a_row) as s:
         s.asked.takes = 0.5

@@ -83,6 +83,29 @@ async def test_what_is_over_is_no_load_and_what_lives_is_shared_evenly(
             nursery.cancel_scope.cancel()
 
 
+async def test_those_who_waited_for_a_ticket_in_vain_at_once_go_different_ways(
+    weights: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    equal_steps: None,
+) -> None:
+    async def none(*_: object) -> None:
+        await trio.sleep(0.5)
+
+    monkeypatch.setattr(Grants, "grant", none)
+    async with split(weights) as mesh:
+        entry = await mesh.join(12, layers=LayerRange(0, 3), slots=20)
+        twins = [await mesh.join(12, layers=LayerRange(3, 6), slots=20) for _ in range(2)]
+        for node in twins:
+            node.compute.pace = 10.0
+        async with trio.open_nursery() as nursery:
+            for _ in range(6):
+                nursery.start_soon(partial(mesh.ask, "hello", at=entry, max_tokens=2))
+            await trio.sleep(3.0)
+            assert [len((await mesh.status(node))["sessions"]) for node in twins] == [3, 3]
+            nursery.cancel_scope.cancel()
+
+
 def a_state(dtype: str) -> WireTensor:
     size = {"f32": 4, "f16": 2}[dtype]
     return WireTensor(dtype, (1, 128), struct.pack("<f", 0.5)[:size] * 128)

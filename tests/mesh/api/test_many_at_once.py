@@ -101,4 +101,5 @@ def test_each_of_sixteen_at_once_is_answered_as_if_alone(nodes: Nodes, http: htt
 def test_the_entry_tells_its_status_meanwhile_in_a_tenth_of_a_second(
     nodes: Nodes, http: httpx.Client
 ) -> None:
-    assert rounds(nodes, http, 20) < PROMPT_SECONDS
+    # Half a minute of them, and some hundreds of answers: a percentile that one pause cannot move.
+    assert rounds(nodes, http, 5) < PROMPT_SECONDS

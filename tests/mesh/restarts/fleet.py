@@ -1,4 +1,7 @@
-"""A mesh of processes: musivums, and three workers that hold a toy between them."""
+"""A mesh of processes: musivums, and three workers that hold a toy between them.
+
+All of them are forked: what a life takes is its own, and not the imports of Python.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,15 @@ from tessella.core.sampling import Sampling
 from tessella.engine.toy import toy_shape, write_toy
 from tests.mesh.restarts.crowd import LISTEN, Crowd
 from tests.mesh.restarts.musivum_program import Listed, Musivum, a_musivum
-from tests.mesh.restarts.program import Program
+from tests.mesh.settlement.forked import Forked, Forker, open_forker
+from tests.mesh.settlement.points import MUSIVUM, WORKER
 
 RANGES = ("0:2", "2:4", "4:6")
+
+
+@dataclass
+class ForkedMusivum(Forked, Musivum):
+    """A musivum as it is, whose every life is forked."""
 
 
 @dataclass
@@ -34,8 +43,9 @@ class Fleet:
     """Musivums of one mesh, and three workers that hold a toy between them."""
 
     directory: Path
-    musivums: list[Musivum]
-    workers: list[Program] = field(default_factory=list)
+    forker: Forker
+    musivums: list[ForkedMusivum]
+    workers: list[Forked] = field(default_factory=list)
     nodes: list[PeerAddress] = field(default_factory=list)
     answer: list[int] = field(default_factory=list)
     """Token ids of the first answer: every other one is the same."""
@@ -52,8 +62,9 @@ class Fleet:
             args += ["--layers", layers, "--listen", LISTEN, "--key", str(home / "node.key")]
             args += ["--model", "toy", "--weights", str(self.directory / "toy")]
             args += ["--no-api", "--claim-mb", "64", "--context", "128", "--device", "cpu"]
-            self.workers.append(Program("tessella.cli.worker", tuple(args), home))
-            self.workers[-1].start()
+            worker = Forked(WORKER, tuple(args), home, forker=self.forker, has_traps=False)
+            self.workers.append(worker)
+            worker.start()
         for worker in self.workers:
             ready = await worker.told("ready")
             self.nodes.append(parse_peer(ready["addrs"][0]))
@@ -114,13 +125,28 @@ def _served(row: dict[str, Any]) -> str:
     return f"{start}:{stop}" if ready else str(row["status"])
 
 
+def _forked(planned: Musivum, forker: Forker) -> ForkedMusivum:
+    return ForkedMusivum(
+        MUSIVUM,
+        planned.args,
+        planned.home,
+        address=planned.address,
+        ports=planned.ports,
+        forker=forker,
+        has_traps=False,
+    )
+
+
 @contextmanager
 def open_fleet(directory: Path, musivums: int = 1, database_url: str = "") -> Iterator[Fleet]:
     """A mesh of so many musivums, on one database, for as long as the context lasts."""
-    homes = [directory / f"musivum-{number}" for number in range(musivums)]
-    fleet = Fleet(directory, [a_musivum(home, database_url) for home in homes])
-    try:
-        trio.run(fleet.start)
-        yield fleet
-    finally:
-        fleet.close()
+    planned = [
+        a_musivum(directory / f"musivum-{number}", database_url) for number in range(musivums)
+    ]
+    with open_forker(directory) as forker:
+        fleet = Fleet(directory, forker, [_forked(each, forker) for each in planned])
+        try:
+            trio.run(fleet.start)
+            yield fleet
+        finally:
+            fleet.close()

@@ -80,6 +80,8 @@ class Forked(Program):
     """A program whose every life is forked."""
 
     forker: Forker | None = None
+    has_traps: bool = True
+    """Whether a Trap in its home is looked for; without, it is the program as it is."""
 
     def start(self) -> None:
         """Live; ended with us, however we end."""
@@ -89,7 +91,8 @@ class Forked(Program):
         name = f"{self.home.name}.{self.lives}"
         out, err = (str(self._file(kind)) for kind in ("out", "err"))
         args = [*self.args, "--json", "--until-stdin-closes"]
-        self.forker.births.write(line_of(Birth(name, self.module, args, str(self.home), out, err)))
+        birth = Birth(name, self.module, args, str(self.home), out, err, self.has_traps)
+        self.forker.births.write(line_of(birth))
         self.forker.births.flush()
         pid = _waited(self.forker, name, "pid", IMPORT_SECONDS)
         self.process = cast("subprocess.Popen[bytes]", Life(self.forker, name, pid))

@@ -4,7 +4,7 @@
 
 Each line of its input is a Birth in JSON, each line of its output a fact: a child was born, or
 ended with a status. It ends with its input, and its children with it. A child is the program as it
-is, which dies by SIGKILL at the point that a Trap names, as `killing` has it.
+is; one with traps dies by SIGKILL at the point that a Trap names, as `killing` has it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ MODULES = (
     "musivum.cli.main",
     "musivum.settings.reach",
     "musivum.store",
+    "p2p.host",
     "tessella.cli.worker",
     "tessella.worker.node",
 )
@@ -47,6 +48,7 @@ class Birth:
     home: str
     out: str
     err: str
+    has_traps: bool
 
 
 @dataclass
@@ -86,10 +88,13 @@ def _live(birth: Birth, handles: Sequence[int]) -> NoReturn:
     try:
         for handle, known in zip(handles, (0, 1, 2), strict=True):
             os.dup2(handle, known)
+        # A program that thaws what is here would look through all of it, and copy its pages.
+        gc.unfreeze = _leave_frozen
         os.environ["TESSELLA_HOME"] = birth.home
-        from tests.mesh.settlement.killing import wrap
+        if birth.has_traps:
+            from tests.mesh.settlement.killing import wrap
 
-        wrap(birth.module, Path(birth.home))
+            wrap(birth.module, Path(birth.home))
         sys.argv = [birth.module, *birth.args]
         # It was imported: so it is run as it is, and its imports are there.
         sys.modules.pop(birth.module, None)
@@ -103,6 +108,10 @@ def _live(birth: Birth, handles: Sequence[int]) -> NoReturn:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(70)
+
+
+def _leave_frozen() -> None:
+    """In place of `gc.unfreeze`."""
 
 
 def _import_all() -> None:
