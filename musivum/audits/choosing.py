@@ -143,7 +143,7 @@ class Choosing:
 
     def _wins(self, caller: PeerId, audit: OpenAudit, among: int, free: float) -> bool:
         turns = min(free / TURN_SECONDS, _MAX_TURNS)
-        name = audit.bill.signed.digest + caller.encode()
+        name = audit.claim.digest + caller.encode()
         drawn = hmac.digest(self._key, name, "sha256")[:_DRAW_BYTES]
         place = int.from_bytes(drawn, "big") / _DRAW_SPAN
         return bool(place * among <= 2.0**turns)

@@ -15,21 +15,21 @@ from typing import NoReturn, Protocol
 import trio
 
 from musivum.audits.choosing import ACTIVE_SECONDS, Choosing
-from musivum.audits.drawing import dispute, draw
+from musivum.audits.drawing import Lots
 from musivum.audits.epochs import Epochs, Writes, open_epochs
 from musivum.audits.giving import Giving
 from musivum.audits.hearing import Hearing
 from musivum.audits.keeping import read_standings, write_standings
 from musivum.audits.marks import MarkTable
-from musivum.audits.opinions import UNAVAILABLE, WITHHELD, check_report
+from musivum.audits.opinions import UNABLE, UNAVAILABLE, WITHHELD, check_report
 from musivum.audits.orders import task_of
 from musivum.audits.penalties import Penalties, Remove, Slashed
-from musivum.audits.queue import OPEN_SECONDS, OpenAudit, OpenAudits
+from musivum.audits.queue import OpenAudit, OpenAudits
 from musivum.audits.rulings import Rules, Rulings
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Bill, Settlement
+from musivum.ledger import Disputed, Settlement
 from musivum.nodes.reputation import Reputations
 from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
@@ -80,6 +80,8 @@ class Audits:
         self._choosing = Choosing(mesh.roster, standings)
         self._penalties = Penalties(ledger, standings, mesh.clocks.wall, remove)
         self._rulings = Rulings(ledger)
+        clocks = mesh.clocks
+        self._lots = Lots(epochs, standings, clocks, clocks.wall(), self._counters)
         self._hearing = Hearing(
             self._open,
             standings,
@@ -93,19 +95,17 @@ class Audits:
 
     def settled(self, paid: Sequence[Settlement]) -> None:
         """Hops were paid: some of them are to be audited. The ledger's `on_settled`."""
-        clocks = self._mesh.clocks
-        for audit in draw(paid, self._epochs, self.standings, clocks, self._counters):
+        for audit in self._lots.draw(paid):
             if self._open.add(audit) is not None:
                 self._counters["dropped"] += 1
 
-    def disputed(self, bills: Sequence[Bill]) -> None:
+    def disputed(self, disputes: Sequence[Disputed]) -> None:
         """Others contradict these proofs, and wait for what is found of them. The ledger's
         `on_disputed`: one that is open already is no error."""
-        known = {audit.bill.signed.digest for audit in self._open if audit.decides}
-        for bill in bills:
-            if bill.signed.digest in known:
+        for each in disputes:
+            if self._open.decides(each.claim.digest):
                 continue
-            audit = dispute(bill, self._mesh.clocks, self._counters)
+            audit = self._lots.dispute(each)
             if audit is not None and self._open.add(audit) is not None:
                 self._counters["dropped"] += 1
 
@@ -139,9 +139,10 @@ class Audits:
         self._open.free(audit, now)
         if not self.standings.is_heard(caller):
             self._counters["unheard"] += 1
+        elif report.found == UNABLE:
+            self._counters[UNABLE] += 1
         elif report.found in (UNAVAILABLE, WITHHELD):
-            has_other = self._choosing.has_other(audit, now)
-            await self._hearing.in_vain(audit, caller, report.found, has_other=has_other)
+            await self._hearing.in_vain(audit, report.found)
         else:
             await self._hearing.heard(audit, caller, report)
 
@@ -190,8 +191,12 @@ class Audits:
         return self.standings.is_suspect(peer_id)
 
     def is_benched(self, peer_id: PeerId) -> bool:
-        """Whether no ticket may name a peer, since audits could not see what it has to keep."""
+        """Whether no ticket may name a peer, since it hides what it was asked."""
         return self.standings.is_benched(peer_id)
+
+    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
+        """Whether two should not stand side by side in a chain."""
+        return self.standings.are_at_odds(one, other)
 
     def held_against(self, peer_id: PeerId) -> str:
         """What audits found of a peer that matters now, in a sentence; empty for nothing."""
@@ -231,8 +236,8 @@ class Audits:
         self._giving.lapse(audit, now)
         if audit.given is not None:
             return
-        is_old = now - audit.drawn_at > OPEN_SECONDS
-        is_left = bool(audit.opinions) and now - audit.free_since > ACTIVE_SECONDS
+        is_old = now > audit.closes_at
+        is_left = bool(audit.opinions or audit.in_vain) and now - audit.free_since > ACTIVE_SECONDS
         if is_old or (is_left and not self._choosing.has_other(audit, now)):
             await self._hearing.expire(audit)
 

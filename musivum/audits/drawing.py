@@ -1,7 +1,7 @@
 """Which hops are audited: by lot, with a secret that nobody outside knows until it is used up.
 
 share       all of a worker's first hops and of a suspect's, then ever fewer, never below 5 %
-late        one that is settled when what was kept of it is gone tells as much as hidden rows
+late        a proof that comes when what was kept of it is gone tells as much as hidden rows
 disputed    all, before they are paid; what was found of them is not asked for again
 """
 
@@ -9,55 +9,71 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from musivum.audits.choosing import class_of
 from musivum.audits.epochs import Epochs
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Bill, Settlement
+from musivum.ledger import Disputed, Settlement
 from tessella.core.audits import is_drawn
 from tessella.core.tickets import START_SECONDS
 
 # A session that began as late as it might, and ran for as long as what is kept of it.
-LATE_SECONDS = START_SECONDS + 2 * OPEN_SECONDS
+LATE_SECONDS = START_SECONDS + 7200.0
 
 
-def draw(
-    paid: Iterable[Settlement],
-    epochs: Epochs,
-    standings: Standings,
-    clocks: Clocks,
-    counters: Counter[str],
-) -> list[OpenAudit]:
-    """The audits of hops that were paid a moment ago; each is counted for its worker."""
-    found = []
-    for settlement in paid:
-        standing = standings.of(settlement.claim.worker)
+@dataclass(frozen=True, slots=True)
+class Lots:
+    """What hops are drawn by. `since` is from when on musivum could be told of them."""
+
+    epochs: Epochs
+    standings: Standings
+    clocks: Clocks
+    since: float
+    counters: Counter[str]
+
+    def draw(self, paid: Iterable[Settlement]) -> list[OpenAudit]:
+        """The audits of hops that were paid a moment ago; each is counted for its worker."""
+        return [audit for each in paid if (audit := self._drawn(each)) is not None]
+
+    def _drawn(self, settlement: Settlement) -> OpenAudit | None:
+        standing = self.standings.of(settlement.claim.worker)
         share = standing.share
-        standings.put(standing.after_hop())
-        if settlement.is_ruled or standings.is_barred(standing.peer_id):
-            continue
-        if not is_drawn(epochs.secret, settlement.signed.digest, share):
-            continue
-        klass = class_of(settlement.claim)
+        self.standings.put(standing.after_hop())
+        if settlement.is_contradicted or self.standings.is_barred(standing.peer_id):
+            return None
+        if not is_drawn(self.epochs.secret, settlement.claim.digest, share):
+            return None
+        if self._was_held_back(settlement):
+            self.counters["late"] += 1
+            late = self.standings.of(standing.peer_id).after_audit(shown=False)
+            self.standings.put(late)
+            return None
+        return self._open(settlement, "drawn")
+
+    def _was_held_back(self, settlement: Settlement) -> bool:
+        """Whether a proof came when nobody had to keep anything of it, and might have before."""
+        issued_at = settlement.claim.ticket.issued_at
+        return issued_at >= self.since and settlement.received_at > issued_at + LATE_SECONDS
+
+    def dispute(self, disputed: Disputed) -> OpenAudit | None:
+        """The audit that tells whether the rows of a proof are what its worker sent; None where
+        nobody could do it."""
+        return self._open(disputed, "disputed", decides=True)
+
+    def _open(
+        self, hop: Settlement | Disputed, word: str, *, decides: bool = False
+    ) -> OpenAudit | None:
+        klass, now = class_of(hop.claim), self.clocks.now()
+        closes_at = now + hop.received_at + OPEN_SECONDS - self.clocks.wall()
         if klass is None:
-            counters["undeclared"] += 1
-        elif clocks.wall() > settlement.claim.ticket.issued_at + LATE_SECONDS:
-            counters["late"] += 1
-            standings.put(standings.of(standing.peer_id).after_audit(clocks.wall(), shown=False))
+            self.counters["undeclared"] += 1
+        elif closes_at <= now:
+            # It waited for others until now, through no fault of its worker.
+            self.counters["stale"] += 1
         else:
-            counters["drawn"] += 1
-            bill = Bill(settlement.claim, settlement.signed)
-            found.append(OpenAudit(bill, klass, clocks.now(), clocks.now()))
-    return found
-
-
-def dispute(bill: Bill, clocks: Clocks, counters: Counter[str]) -> OpenAudit | None:
-    """The audit that tells whether the rows of a proof are what its worker sent; None of who does
-    not declare how it computes."""
-    klass = class_of(bill.claim)
-    counters["undeclared" if klass is None else "disputed"] += 1
-    if klass is None:
+            self.counters[word] += 1
+            return OpenAudit(hop.claim, hop.signed, klass, closes_at, now, decides=decides)
         return None
-    return OpenAudit(bill, klass, clocks.now(), clocks.now(), decides=True)

@@ -58,61 +58,63 @@ class Hearing:
         self._clocks = clocks
         self._counters = counters
 
-    async def in_vain(
-        self, audit: OpenAudit, auditor: PeerId, word: str, *, has_other: bool
-    ) -> None:
-        """An auditor could not see the rows: another one tries, if there is any."""
-        audit.in_vain.append(auditor)
-        audit.is_withheld = word == WITHHELD
-        if len(audit.in_vain) >= MAX_IN_VAIN or not has_other:
+    async def in_vain(self, audit: OpenAudit, word: str) -> None:
+        """An auditor could not see the rows: another one tries."""
+        audit.in_vain.append(word)
+        if len(audit.in_vain) >= MAX_IN_VAIN:
             await self.expire(audit)
 
     async def _give_up(self, audit: OpenAudit) -> None:
-        """What could not be seen speaks against who had to keep it, be that the audited or not."""
-        self._counters[WITHHELD if audit.is_withheld else UNAVAILABLE] += 1
-        hider = audit.worker if audit.is_withheld else keepers_of(audit.claim).inputs
-        self._shown(hider, is_shown=False)
+        """What two auditors could not see speaks against who had to keep it; one may be cut off."""
+        words = set(audit.in_vain)
+        word = words.pop() if len(words) == 1 else UNAVAILABLE
+        self._counters[word] += 1
+        if not words and len(audit.in_vain) >= MAX_IN_VAIN:
+            keeper = audit.worker if word == WITHHELD else keepers_of(audit.claim).inputs
+            self._shown(keeper, is_shown=False)
+            if word == UNAVAILABLE and keeper == audit.worker:
+                self._shown_ids(keeper, are_shown=False)
         self._open.close(audit)
-        if hider == audit.worker:
-            await self._rule(audit, Ruling.WRONG)
+        await self._rule(audit, None)
 
     def _shown(self, peer_id: PeerId, *, is_shown: bool) -> None:
+        self._standings.put(self._standings.of(peer_id).after_audit(shown=is_shown))
+
+    def _shown_ids(self, peer_id: PeerId, *, are_shown: bool) -> None:
         standing = self._standings.of(peer_id)
-        self._standings.put(standing.after_audit(self._clocks.wall(), shown=is_shown))
+        self._standings.put(standing.after_ids(self._clocks.wall(), shown=are_shown))
 
     async def _rule(self, audit: OpenAudit, ruling: Ruling | None) -> None:
         """Tell the ledger what was found of a disputed proof."""
-        if not audit.decides or ruling is None:
+        if not audit.decides:
             return
-        if ruling is Ruling.RIGHT:
-            self._contradicted(audit)
-        self._counters[f"ruled {ruling.value}"] += 1
-        await self._rulings.put(audit.claim, ruling)
+        if ruling is not Ruling.WRONG:
+            self._part(audit)
+        self._counters[f"ruled {ruling.value}" if ruling else "unruled"] += 1
+        if ruling is not None:
+            await self._rulings.put(audit.claim, ruling)
 
-    def _contradicted(self, audit: OpenAudit) -> None:
-        """Rows that were borne out are not those that the stage behind says came.
+    def _part(self, audit: OpenAudit) -> None:
+        """Two say different things of the rows between them, and no rows tell against the first.
 
-        It lies, or was sent others than it was told of: nobody else can tell. Who does either does
-        it to many, and an honest node meets few that do it. So whichever of the two was at odds
-        with more others of late is looked at, and counted as one that hides.
+        The other lies, or was sent other rows than were committed to: nobody can tell, and nobody
+        is blamed. They are not put side by side for a while.
         """
         now, claim = self._clocks.wall(), audit.claim
         before, behind = audit.worker, claim.ticket.chain[claim.place + 1].peer_id
-        odds = {}
-        for one, other in ((behind, before), (before, behind)):
-            standing = self._standings.of(one).after_dispute(other, now)
-            self._standings.put(standing)
-            odds[one] = standing.at_odds(now)
-        blamed = max(odds, key=lambda peer: odds[peer])
-        self._shown(blamed, is_shown=False)
-        self._standings.put(self._standings.of(blamed).suspected())
+        for one, other in ((before, behind), (behind, before)):
+            self._standings.put(self._standings.of(one).after_dispute(other, now))
 
     async def heard(self, audit: OpenAudit, auditor: PeerId, report: AuditReport) -> None:
         """An auditor says what it saw of a hop."""
         claim = audit.claim
         opinion = opinion_of(auditor, report, audit.klass, len(claim.proof.layers))
         self._open.say(audit, opinion)
-        self._shown(audit.worker, is_shown=report.found != SKETCHED)
+        if not audit.decides:
+            # Who is contradicted shows its rows for its own sake, and not for that alone.
+            self._shown(audit.worker, is_shown=report.found != SKETCHED)
+        if audit.claim.place == 0:
+            self._shown_ids(audit.worker, are_shown=True)
         if opinion.is_bad:
             logger.info("rejected: %s by %s: %s", audit.worker, auditor, opinion.reason)
             self._suspect(audit, audit.worker)
@@ -163,6 +165,7 @@ class Hearing:
         else:
             self._counters["expired"] += 1
             self._open.close(audit)
+            await self._rule(audit, None)
 
     async def _close(self, audit: OpenAudit) -> None:
         bad = [each.reason for each in audit.opinions if each.is_bad]

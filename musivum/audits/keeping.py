@@ -58,8 +58,9 @@ def _row(standing: Standing) -> dict[str, Any]:
             [each.verdict.value, each.auditor, each.request_id.hex()]
             for each in standing.record.findings
         ],
-        "shown": "".join(_SHOWN if each else _HIDDEN for each in standing.shown),
+        "shown": _flags(standing.shown),
         "odds": standing.odds,
+        "ids": _flags(standing.ids),
         "benched_until": standing.benched_until,
         "last_auditor": standing.last_auditor,
         "outvoted": [standing.outvoted, standing.unheard_until],
@@ -74,6 +75,10 @@ def _row(standing: Standing) -> dict[str, Any]:
         "fined": standing.fined,
         "rest": json.dumps(rest, separators=(",", ":"), allow_nan=False),
     }
+
+
+def _flags(shown: Iterable[bool]) -> str:
+    return "".join(_SHOWN if each else _HIDDEN for each in shown)
 
 
 def _standing(row: Row[Any]) -> Standing:
@@ -96,6 +101,7 @@ def _standing(row: Row[Any]) -> Standing:
             shown=tuple(each == _SHOWN for each in rest["shown"]),
             # Rows of before there were disputes do not say it.
             odds=tuple((str(peer), float(at)) for peer, at in rest.get("odds", ())),
+            ids=tuple(each == _SHOWN for each in rest.get("ids", "")),
             benched_until=float(rest.get("benched_until", 0.0)),
             last_auditor=str(rest["last_auditor"]),
             outvoted=int(outvoted),

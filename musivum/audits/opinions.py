@@ -32,7 +32,9 @@ MEASURED, SKETCHED = "measured", "sketched"
 MALFORMED, FRAUD = "malformed", "fraud"
 # The rows that went in are gone; those that came out are, and nothing stands for them.
 UNAVAILABLE, WITHHELD = "unavailable", "withheld"
-WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE, WITHHELD)
+# An auditor that had no time or memory for it, which says nothing of anybody.
+UNABLE = "unable"
+WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE, WITHHELD, UNABLE)
 # Positions of one hop at most; figures are for people to read beyond that.
 MAX_TOKENS = 1 << 31
 # Of a word that we do not know, as much is repeated.
@@ -113,17 +115,16 @@ def next_after(opinions: Sequence[Opinion], *, decides: bool = False) -> Next:
 
 
 def ruling_of(opinions: Sequence[Opinion]) -> Ruling | None:
-    """What opinions that nobody adds to tell of the rows of a disputed proof; None if nothing.
+    """What opinions tell of the rows of a disputed proof; None if nothing.
 
-    Whoever says what it sent has to show it: what passes by its sketch alone bears out its work,
-    and not its word.
+    Two have to agree. What passes by its sketch alone bears out the work, and not what was sent;
+    and rows that nobody saw tell nothing.
     """
     good = [opinion for opinion in opinions if not opinion.is_bad]
-    bad = len(opinions) - len(good)
-    if len(good) == bad:
-        return None
-    is_right = len(good) > bad and any(opinion.is_by_rows for opinion in good)
-    return Ruling.RIGHT if is_right else Ruling.WRONG
+    if len(opinions) - len(good) >= 2:
+        return Ruling.WRONG
+    is_right = len(good) >= 2 and any(opinion.is_by_rows for opinion in good)
+    return Ruling.RIGHT if is_right else None
 
 
 def is_split(opinions: Sequence[Opinion]) -> bool:

@@ -53,8 +53,8 @@ def task_of(
     outputs = order(keepers.outputs, OUTPUTS, claim.proof.outputs.stop)
     return AuditTask(
         audit_id=given.audit_id,
-        proof=audit.bill.signed.payload,
-        proof_signature=audit.bill.signed.signature,
+        proof=audit.signed.payload,
+        proof_signature=audit.signed.signature,
         inputs=seal_order(inputs, identity),
         inputs_addrs=_addrs(roster, keepers.inputs),
         outputs=seal_order(outputs, identity),

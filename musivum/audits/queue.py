@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 from musivum.audits.needs import ByNeed, Need, need_of
 from musivum.audits.opinions import Opinion
-from musivum.ledger import Bill
 from tessella.core.audit_orders import AUDIT_ID_BYTES
 from tessella.core.ids import PeerId
 from tessella.core.numeric import NumericClass
-from tessella.core.proofs import Claim
+from tessella.core.proofs import Claim, SignedProof
 
 # Each holds a proof of at most 32 KiB; a mesh of hundreds of hops a minute draws a few a second.
 MAX_OPEN = 4096
-# What was kept of a request is let go of an hour after it ended.
-OPEN_SECONDS = 3600.0
+# What was kept of a request is let go of an hour after it ended. Ten minutes of that are for who is
+# given its audit last: later nothing that cannot be seen speaks against anybody.
+OPEN_SECONDS = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class Given:
 class OpenAudit:
     """One hop that is looked at. Times are seconds of a clock that never goes back."""
 
-    bill: Bill
+    claim: Claim
+    signed: SignedProof
     klass: NumericClass
-    drawn_at: float
+    closes_at: float
+    """Until then its rows have to be there."""
     free_since: float
     """Since when anybody may have it."""
     opinions: list[Opinion] = field(default_factory=list)
-    in_vain: list[PeerId] = field(default_factory=list)
-    """Auditors that could not see its rows."""
+    in_vain: list[str] = field(default_factory=list)
+    """Of auditors that could not see its rows, which: a word each."""
     asked: set[PeerId] = field(default_factory=set)
     """Everybody who was given it, whatever came of that."""
     given: Given | None = None
     decides: bool = False
     """Whether it tells who of two that contradict each other is paid."""
-    is_withheld: bool = False
-    """Whether it was the audited itself that showed too little to be judged."""
     lifted: dict[PeerId, int] = field(default_factory=dict)
     """Of whom this audit made a suspect: their `suspect_left` before."""
     need: Need = field(init=False)
@@ -61,14 +61,9 @@ class OpenAudit:
         self.need = need_of(self.claim, self.klass)
 
     @property
-    def claim(self) -> Claim:
-        """What is audited."""
-        return self.bill.claim
-
-    @property
     def worker(self) -> PeerId:
         """Who is audited."""
-        return self.bill.claim.worker
+        return self.claim.worker
 
 
 class OpenAudits:
@@ -82,6 +77,7 @@ class OpenAudits:
         self._named: dict[bytes, OpenAudit] = {}
         self._given_to: Counter[PeerId] = Counter()
         self._accused_by: Counter[PeerId] = Counter()
+        self._deciding: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -92,17 +88,27 @@ class OpenAudits:
     def __contains__(self, audit: OpenAudit) -> bool:
         return audit in self._open
 
+    def decides(self, digest: bytes) -> bool:
+        """Whether the proof of that digest is looked at for a dispute."""
+        return digest in self._deciding
+
     def add(self, audit: OpenAudit) -> OpenAudit | None:
         """Open one more; returns the one that had to make room for it, if there was no room."""
         dropped = self._make_room() if len(self._open) >= MAX_OPEN else None
         self._open[audit] = None
         self._by_need.add(audit.need, audit)
         self._of[audit.worker] += 1
+        if audit.decides:
+            self._deciding.add(audit.claim.digest)
         return dropped
 
     def _make_room(self) -> OpenAudit:
         ((most, _),) = self._of.most_common(1)
-        oldest = next(audit for audit in self._open if audit.worker == most)
+        # Of a dispute the one behind is the cause, and its worker not to lose it for that.
+        oldest = next(
+            (audit for audit in self._open if audit.worker == most and not audit.decides),
+            next(iter(self._open)),
+        )
         self.close(oldest)
         return oldest
 
@@ -113,6 +119,7 @@ class OpenAudits:
             self._by_need.remove(audit.need, audit)
             _count_down(self._of, audit.worker)
             self._take_back(audit)
+            self._deciding.discard(audit.claim.digest)
             for opinion in audit.opinions:
                 self._count_accusation(opinion, -1)
 

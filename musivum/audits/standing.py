@@ -22,7 +22,8 @@ _TOLD = "%Y-%m-%d %H:%M UTC"
 # For so long, and of so many, is remembered with whom a worker was at odds.
 ODDS_SECONDS = 24 * 3600.0
 KEPT_ODDS = 8
-# For how long who hides them gets no tickets: without, none of its work is paid.
+# For how long an entry that hides its ids gets no tickets: without, none of its work is paid. Ids
+# are small, and kept when rows are not; rows may be gone of a node that only is busy.
 HIDING_SECONDS = 24 * 3600.0
 SECONDS_A_DAY = 24 * 3600.0
 # For how long a culprit is let in nowhere.
@@ -53,8 +54,10 @@ class Standing:
     """Of its last KEPT_SHOWN audits, oldest first: whether what it had to keep could be seen."""
     odds: tuple[tuple[str, float], ...] = ()
     """Others that an edge of a chain was disputed with, and when the last time; latest last."""
+    ids: tuple[bool, ...] = ()
+    """Of its last KEPT_SHOWN audits as an entry, oldest first: whether its ids could be seen."""
     benched_until: float = 0.0
-    """Until then no ticket names it, since it hides what it has to keep."""
+    """Until then no ticket names it, since it hides what it was asked."""
     last_auditor: str = ""
     """Whose word on it was the last that counted."""
     outvoted: int = 0
@@ -92,8 +95,8 @@ class Standing:
             return f"let in nowhere until {_utc(self.barred_until)}: {self.barred_for}"
         if self.is_benched(now):
             return (
-                f"no tickets until {_utc(self.benched_until)}: most of its last audits could not "
-                "see the rows and ids that it has to keep"
+                f"no tickets until {_utc(self.benched_until)}: as an entry it did not show what it "
+                "was asked to most of its last auditors"
             )
         if self.is_suspect:
             return f"a suspect: its next {self.suspect_left} hops are all audited"
@@ -112,24 +115,29 @@ class Standing:
         """All of its next hops are audited."""
         return replace(self, suspect_left=SUSPECT_HOPS)
 
-    def after_audit(self, now: float, *, shown: bool) -> Standing:
-        """What it had to keep for an audit could be seen, or not.
-
-        Who hides is a suspect, and gets no tickets for HIDING_SECONDS.
-        """
+    def after_audit(self, *, shown: bool) -> Standing:
+        """What it had to keep for an audit could be seen, or not; who hides is a suspect."""
         known = replace(self, shown=(*self.shown, shown)[-KEPT_SHOWN:])
-        if shown or not known.is_hiding:
+        return known.suspected() if not shown and known.is_hiding else known
+
+    def after_ids(self, now: float, *, shown: bool) -> Standing:
+        """The ids that it was asked as an entry could be seen, or not.
+
+        Whoever hides more than half of them gets no tickets for HIDING_SECONDS.
+        """
+        known = replace(self, ids=(*self.ids, shown)[-KEPT_SHOWN:])
+        if shown or 2 * known.ids.count(False) <= KEPT_SHOWN:
             return known
-        return replace(known.suspected(), benched_until=now + HIDING_SECONDS)
+        return replace(known, benched_until=now + HIDING_SECONDS)
 
     def after_dispute(self, other: PeerId, now: float) -> Standing:
         """It and another said different things of the rows between them."""
         before = [(peer, at) for peer, at in self.odds if peer != other]
         return replace(self, odds=(*before, (other, now))[-KEPT_ODDS:])
 
-    def at_odds(self, now: float) -> int:
-        """With how many others it was at odds of late."""
-        return sum(now - at < ODDS_SECONDS for _, at in self.odds)
+    def is_at_odds(self, other: PeerId, now: float) -> bool:
+        """Whether it and another should not stand side by side."""
+        return any(peer == other and now - at < ODDS_SECONDS for peer, at in self.odds)
 
     def after_outvoted(self, now: float) -> Standing:
         """Two other auditors contradicted its word."""

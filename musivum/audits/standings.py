@@ -76,9 +76,14 @@ class Standings:
         return self.barred(peer_id) is not None
 
     def is_benched(self, peer_id: PeerId) -> bool:
-        """Whether no ticket names a peer, since it hides what it has to keep."""
+        """Whether no ticket names a peer, since it hides what it was asked."""
         standing = self._known.get(peer_id)
         return standing is not None and standing.is_benched(self._clock())
+
+    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
+        """Whether two should not stand side by side in a chain."""
+        standing = self._known.get(one)
+        return standing is not None and standing.is_at_odds(other, self._clock())
 
     def is_suspect(self, peer_id: PeerId) -> bool:
         """Whether all of a peer's hops are audited for what was found of it."""

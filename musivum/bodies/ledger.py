@@ -278,7 +278,9 @@ class AuditReportBody(Body):
     """What an auditor found."""
 
     audit_id: Annotated[str, Field(pattern="^([0-9a-f]{2}){1,32}$")]
-    found: Literal["measured", "sketched", "malformed", "fraud", "unavailable", "withheld"]
+    found: Literal[
+        "measured", "sketched", "malformed", "fraud", "unavailable", "withheld", "unable"
+    ]
     tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS), NUMBER] = 0
     median: Annotated[FiniteFloat, NUMBER] = 0.0
     worst: Annotated[FiniteFloat, NUMBER] = 0.0

@@ -14,15 +14,15 @@ from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
 from musivum.ledger.batch import Settlement
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import HEAD_ENTRIES, HEAD_SECONDS, Inclusion, SignedHead
-from musivum.ledger.kept import Bill
+from musivum.ledger.kept import Disputed
 from musivum.ledger.room import Ledger, run_ledger
 
 __all__ = [
     "HEAD_ENTRIES",
     "HEAD_SECONDS",
     "MAX_ACCOUNTS",
-    "Bill",
     "Credits",
+    "Disputed",
     "Draft",
     "Inclusion",
     "Ledger",

@@ -47,6 +47,12 @@ def read_balance(connection: Connection, account: str) -> int:
     return connection.execute(asked).scalar() or 0
 
 
+def read_earned_day(connection: Connection, account: str) -> int:
+    """Micro-credits by work, in the hours that are kept: a day of them, or little more."""
+    asked = select(func.sum(EARNED.c.micro)).where(EARNED.c.account == account)
+    return int(connection.execute(asked).scalar() or 0)
+
+
 def read_credits(connection: Connection, account: str, now: float) -> Credits:
     """All that is known of an account."""
     rows = connection.execute(select(BALANCES).where(BALANCES.c.account == account)).all()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from musivum.ledger.accounts import read_earned_day
 from musivum.ledger.draft import Draft, Movement
-from musivum.ledger.kept import Bill, Kept, Key, Proofs, State, key_of
+from musivum.ledger.kept import Bill, Disputed, Kept, Key, Proofs, State, key_of
 from musivum.ledger.mint import UNATTESTED, Mint
 from tessella.core.attesting import Attested, Ruling, Word, attest
 from tessella.core.errors import ProofConflict, Unattested
@@ -27,8 +28,10 @@ class Settlement:
     signed: SignedProof
     micro: int
     """Micro-credits; may be 0."""
-    is_ruled: bool = False
-    """Whether an audit looked at its rows already."""
+    received_at: float
+    """When the proof came, in seconds since 1970; it may have waited since."""
+    is_contradicted: bool = False
+    """Whether a neighbour says that other rows went: then an audit looked already, or could not."""
 
 
 class Batch:
@@ -41,11 +44,11 @@ class Batch:
         self._draft = Draft(connection, origin, now)
         self._mint = Mint(connection, now)
         self._proofs = Proofs(connection, origin)
-        self._disputed: dict[Key, Bill] = {}
+        self._disputed: dict[Key, Disputed] = {}
         self.paid: list[Settlement] = []
 
     @property
-    def disputed(self) -> list[Bill]:
+    def disputed(self) -> list[Disputed]:
         """Whose rows audits have to look at before others are paid."""
         return list(self._disputed.values())
 
@@ -88,7 +91,7 @@ class Batch:
             return
         self._look_at(kept)
         if kept.state is State.WAITING:
-            kept.waits_on()
+            kept.waits_on(self._now)
 
     def _look_around(self, claim: Claim) -> None:
         """A proof says something new: whoever waits near it may be paid."""
@@ -101,9 +104,9 @@ class Batch:
         attested = self._attested(kept)
         match attested.word:
             case Word.BORNE_OUT:
-                self._pay(kept, worth(kept.claim, attested.positions))
+                self._pay(kept, attested)
             case Word.UNATTESTED:
-                self._pay_unattested(kept, worth(kept.claim, attested.positions))
+                self._pay_unattested(kept, attested)
             case Word.REFUTED:
                 kept.become(State.REFUSED)
             case Word.SILENT | Word.DISPUTED:
@@ -114,26 +117,30 @@ class Batch:
         chain = {place: each.heard for place, each in near.items()}
         attested = attest(kept.claim.place, chain, self._now - kept.received_at)
         for place in attested.asks:
-            self._disputed[near[place].key] = near[place].bill
+            self._disputed[near[place].key] = near[place].disputed
         return attested
 
-    def _pay(self, kept: Kept, micro: int) -> None:
-        """Pay a proof that is worth so much, as far as there is anybody to pay for it."""
+    def _pay(self, kept: Kept, attested: Attested) -> None:
+        """Pay a proof, as far as there is anybody to pay for it."""
         claim, requester = kept.claim, kept.claim.ticket.requester
         payment = pay(
             claim,
-            micro,
+            worth(claim, attested.positions),
             0 if requester == ANONYMOUS else self._draft.balances.balance(requester),
             self._mint.minted(claim.worker, requester),
             self._caps,
         )
-        self._settle(kept, payment, requester)
+        self._settle(kept, attested, payment, requester)
 
-    def _pay_unattested(self, kept: Kept, micro: int) -> None:
-        minted = self._mint.minted(kept.claim.worker, UNATTESTED)
-        self._settle(kept, pay_unattested(kept.claim, micro, minted, self._caps), UNATTESTED)
+    def _pay_unattested(self, kept: Kept, attested: Attested) -> None:
+        claim = kept.claim
+        minted = self._mint.minted(claim.worker, UNATTESTED)
+        earned = read_earned_day(self._draft.connection, claim.worker)
+        micro = worth(claim, attested.positions)
+        payment = pay_unattested(claim, micro, earned, minted, self._caps)
+        self._settle(kept, attested, payment, UNATTESTED)
 
-    def _settle(self, kept: Kept, payment: Payment, requester: str) -> None:
+    def _settle(self, kept: Kept, attested: Attested, payment: Payment, requester: str) -> None:
         """Write a payment; `requester` is whom its mint is counted for."""
         claim = kept.claim
         movement = Movement(
@@ -146,8 +153,10 @@ class Batch:
         entry = self._draft.append(movement)
         self._mint.count(claim.worker, requester, payment.from_mint)
         kept.become(State.PAID, payment.total, entry.sequence)
-        is_ruled = kept.ruling is not None
-        self.paid.append(Settlement(claim, kept.signed, payment.total, is_ruled))
+        is_contradicted = attested.is_contradicted or kept.ruling is not None
+        self.paid.append(
+            Settlement(claim, kept.signed, payment.total, kept.received_at, is_contradicted)
+        )
 
     def write(self) -> None:
         """Write all of it."""
@@ -185,14 +194,16 @@ def _lines(claim: Claim, payment: Payment) -> list[Line]:
     return [Line(account, amount) for account, amount in amounts if amount]
 
 
-def read_disputes(connection: Connection, origin: PeerId, waiting: Sequence[Kept]) -> list[Bill]:
+def read_disputes(
+    connection: Connection, origin: PeerId, waiting: Sequence[Kept]
+) -> list[Disputed]:
     """Whose rows audits have to look at, for any of these proofs to be paid."""
     proofs = Proofs(connection, origin)
     proofs.load([kept.claim for kept in waiting])
-    found: dict[Key, Bill] = {}
+    found: dict[Key, Disputed] = {}
     for kept in waiting:
         near = proofs.near(kept.claim)
         chain = {place: each.heard for place, each in near.items()}
         for place in attest(kept.claim.place, chain).asks:
-            found[near[place].key] = near[place].bill
+            found[near[place].key] = near[place].disputed
     return list(found.values())

@@ -21,6 +21,8 @@ from tessella.core.tickets import CLOCK_SECONDS, SETTLE_SECONDS, TICKET_SECONDS,
 
 # Who bears out a stage is next to it; whether that one is to be believed, an edge further tells.
 REACH = 2
+# One that waits on is not looked at again before: a sweep comes to an end whatever waits.
+LEAST_SECONDS = 1.0
 # How long a neighbour's proof may come after a proof, and needs its bytes.
 KEEP_SECONDS = TICKET_SECONDS + SETTLE_SECONDS + CLOCK_SECONDS
 
@@ -39,6 +41,16 @@ class Bill:
 
     claim: Claim
     signed: SignedProof
+
+
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A proof that a neighbour's contradicts: an audit has to look at the rows that it sent."""
+
+    claim: Claim
+    signed: SignedProof
+    received_at: float
+    """Seconds since 1970."""
 
 
 Key = tuple[bytes, PeerId, PeerId]
@@ -83,18 +95,19 @@ class Kept:
             raise StoreLost(f"cannot read a proof of {self.key[1]}: {exc}") from exc
 
     @property
-    def bill(self) -> Bill:
-        """As it was brought."""
-        return Bill(self.claim, self.signed)
+    def disputed(self) -> Disputed:
+        """What an audit has to look at, for others to be paid."""
+        return Disputed(self.claim, self.signed, self.received_at)
 
     @property
     def heard(self) -> Heard:
         """What its neighbours hear of it."""
         return Heard(self.claim, self.ruling)
 
-    def waits_on(self) -> None:
+    def waits_on(self, now: float) -> None:
         """One time of waiting is over, and it was looked at: the next one ends after a day."""
-        self.due_at, self.is_changed = self.received_at + WAIT_SECONDS, True
+        self.due_at = max(self.received_at + WAIT_SECONDS, now + LEAST_SECONDS)
+        self.is_changed = True
 
     def rule(self, ruling: Ruling) -> None:
         """An audit found this of the rows that it says it sent."""

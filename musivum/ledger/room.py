@@ -21,11 +21,11 @@ from musivum.ledger.batch import Settlement
 from musivum.ledger.checking import Check
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import Inclusion, SignedHead
-from musivum.ledger.kept import Bill, find_proof
+from musivum.ledger.kept import Bill, Disputed, find_proof
 from musivum.ledger.settling import Settled, refusal, settle, settle_due, settle_ruled
 from musivum.ledger.together import Together
 from musivum.store.errands import Transacts
-from tessella.core.attesting import NEIGHBOUR_SECONDS, Ruling
+from tessella.core.attesting import Ruling
 from tessella.core.errors import BadRequest, Refused, RemoteError, StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -40,6 +40,8 @@ T = TypeVar("T")
 SWEEP_SECONDS = 600.0
 # Proofs that are verified before others may go on: three milliseconds of arithmetic.
 READ_AT_ONCE = 8
+# What a stage kept can be seen for an hour: later nothing could be found.
+DISPUTE_SECONDS = 3600.0
 CAPS = Caps()
 
 
@@ -71,7 +73,7 @@ class Ledger:
         """Called with what was paid, after it is written; must not raise."""
         self.on_conflict: Callable[[Sequence[Claim]], None] = _ignored
         """Called with proofs whose worker made others in their place; must not raise."""
-        self.on_disputed: Callable[[Sequence[Bill]], None] = _ignored
+        self.on_disputed: Callable[[Sequence[Disputed]], None] = _ignored
         """Called with proofs that audits have to look at before others are paid; the same ones may
         come again. Must not raise."""
 
@@ -132,10 +134,10 @@ class Ledger:
 
         await self._told(work)
 
-    async def disputes(self) -> list[Bill]:
-        """Proofs that audits have to look at, while what was kept of them can be seen: those that
-        `on_disputed` told since an hour ago, and nobody ruled on."""
-        since = self._clock() - NEIGHBOUR_SECONDS
+    async def disputes(self) -> list[Disputed]:
+        """Proofs that audits have to look at: those that `on_disputed` told within DISPUTE_SECONDS,
+        and nobody ruled on."""
+        since = self._clock() - DISPUTE_SECONDS
         work = partial(sweeping.read_disputed, origin=self.origin, since=since)
         return await self._store.transact(work)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from musivum.ledger.batch import Batch, Settlement
-from musivum.ledger.kept import Bill, Kept
+from musivum.ledger.kept import Bill, Disputed, Kept
 from tessella.core.attesting import Ruling
 from tessella.core.errors import ProofConflict, Refused, TessellaError
 from tessella.core.ids import PeerId
@@ -30,7 +30,7 @@ class Settled:
     paid: list[Settlement] = field(default_factory=list)
     """Of what was brought, and of what had waited."""
     conflicts: list[Claim] = field(default_factory=list)
-    disputed: list[Bill] = field(default_factory=list)
+    disputed: list[Disputed] = field(default_factory=list)
     """Whose rows audits have to look at before others are paid."""
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from musivum.ledger.accounts import DAY_HOURS, IS_WAITING
 from musivum.ledger.batch import read_disputes
-from musivum.ledger.kept import Bill, Kept, State, kept_of
+from musivum.ledger.kept import Disputed, Kept, State, kept_of
 from musivum.ledger.moving import HOUR_SECONDS
 from musivum.store.ledger_tables import EARNED, MINTED, PROOFS
 from tessella.core.ids import PeerId
@@ -29,7 +29,7 @@ def read_due(connection: Connection, now: float) -> list[Kept]:
     return [kept_of(row) for row in connection.execute(asked)]
 
 
-def read_disputed(connection: Connection, origin: PeerId, since: float) -> list[Bill]:
+def read_disputed(connection: Connection, origin: PeerId, since: float) -> list[Disputed]:
     """Whose rows audits have to look at, for proofs to be paid that came since then and wait."""
     asked = select(PROOFS).where(IS_WAITING, PROOFS.c.received_at >= since)
     asked = asked.order_by(PROOFS.c.received_at.desc()).limit(MAX_DISPUTED)

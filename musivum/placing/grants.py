@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Protocol
 
 from musivum.config import MusivumConfig
@@ -52,6 +52,8 @@ KEPT_SECONDS = 3600.0
 MAX_REMEMBERED = 32_768
 # Of those that are too old, or too many, that one more grant forgets at once.
 MAX_FORGOTTEN = 16
+# Draws without one more of those that are at odds with whom they stand behind.
+MAX_REDRAWS = 8
 
 
 # What nobody can foresee.
@@ -75,7 +77,10 @@ class Trust(Protocol):
         """Why a peer is let in nowhere, and serves nobody; None if it may come."""
 
     def is_benched(self, peer_id: PeerId) -> bool:
-        """Whether no ticket may name a peer, since audits could not see what it has to keep."""
+        """Whether no ticket may name a peer, since it hides what it was asked."""
+
+    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
+        """Whether two should not stand side by side in a chain."""
 
     def weight(self, peer_id: PeerId) -> float:
         """How many times as dear as it measures a node is to routing: 1 or more."""
@@ -165,13 +170,38 @@ class Grants:
         first = self._first(caller, model) if asked.anonymous else None
         rows = [self._priced(row) for row in as_measured(map(self._loaded, nodes))]
         try:
-            chain = draw_chain(rows, manifest.shape.layers, first, self._rng)
+            chain = self._in_peace(rows, manifest.shape.layers, first)
         except ModelUnavailable as exc:
             raise self._told(model, nodes) or exc from None
         if len(chain) > MAX_STAGES:
             raise ModelUnavailable(f"{model}: {len(chain)} stages, over {MAX_STAGES}")
         at = self._books.clocks.now()
         return _Drawn(caller, asked.anonymous, model, manifest.contract, chain, at)
+
+    def _in_peace(
+        self, rows: Sequence[PeerRow], layers: int, first: PeerId | None
+    ) -> tuple[Stage, ...]:
+        """A chain in which no two are at odds, where there is another one. Raises ModelUnavailable.
+
+        Of two whose proofs contradict each other nobody may know which one lies.
+        """
+        chain = draw_chain(rows, layers, first, self._rng)
+        for _ in range(MAX_REDRAWS):
+            behind = self._behind_odds(chain)
+            if behind is None:
+                break
+            rows = [row for row in rows if row.peer_id != behind]
+            try:
+                chain = draw_chain(rows, layers, first, self._rng)
+            except ModelUnavailable:
+                break
+        return chain
+
+    def _behind_odds(self, chain: Sequence[Stage]) -> PeerId | None:
+        for before, behind in pairwise(chain):
+            if self._trust.are_at_odds(before.peer_id, behind.peer_id):
+                return behind.peer_id
+        return None
 
     def _fitting(self, model: ModelId, contract: str) -> list[Node]:
         """The nodes of a model that hold what its manifest says: others have its name alone."""
@@ -207,8 +237,8 @@ class Grants:
         row = node.row
         if self._trust.is_benched(caller):
             raise NotAuthorized(
-                f"{caller} gets no tickets for a day: most of its last audits could not see the "
-                "rows and ids that it has to keep"
+                f"{caller} gets no tickets for a day: as an entry it did not show what it was "
+                "asked to most of its last auditors"
             )
         if not node.wish.weights:
             raise BadRequest(
@@ -236,6 +266,8 @@ class Grants:
             return None
         wanted = (caller, asked.anonymous, asked.model)
         if (known.caller, known.anonymous, known.model) != wanted:
+            return None
+        if self._behind_odds(known.chain) is not None:
             return None
         return known if all(self._serves(stage, known) for stage in known.chain) else None
 

@@ -212,7 +212,7 @@ ALTER TABLE proofs
 ADD COLUMN ruling TEXT NOT NULL DEFAULT '' CHECK (ruling IN ('', 'right', 'wrong'))
 """
 _DUE = "ALTER TABLE proofs ADD COLUMN due_at {real} NOT NULL DEFAULT 0 CHECK (due_at >= 0)"
-_DUE_OF_OLD = "UPDATE proofs SET due_at = received_at + 3600"
+_DUE_OF_OLD = "UPDATE proofs SET due_at = received_at + 900"
 _NOT_BY_AGE = "DROP INDEX proofs_waiting"
 _BY_DUE = "CREATE INDEX proofs_due ON proofs (due_at) WHERE state = 'waiting'"
 

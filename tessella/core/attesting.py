@@ -8,7 +8,7 @@ could: so both wait, until an audit has looked at the rows that the one before s
     silent        a neighbour that could bear it out has not spoken
     disputed      it and a neighbour committed to other rows; an audit of the one before tells
     unattested    for a day nobody spoke, or no audit could tell
-    refuted       nobody saw the same rows, or an audit told against it
+    refuted       an audit told against it
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from enum import Enum, StrEnum
 from tessella.core.commitments import are_at_odds, in_common
 from tessella.core.proofs import Claim
 
-# How long a proof that one neighbour bears out waits for the word of the other. The rows of a
-# session are kept for an hour: who speaks later begins a dispute that no audit could decide.
-NEIGHBOUR_SECONDS = 3600.0
+# How long a proof that one neighbour bears out waits for the word of the other: proofs come within
+# seconds of the end of a session, and what is drawn then can be audited, as rows are kept an hour.
+NEIGHBOUR_SECONDS = 900.0
 # How long a proof waits for anybody's word.
 WAIT_SECONDS = 24 * 3600.0
 
@@ -60,9 +60,12 @@ class Attested:
 
     word: Word
     positions: int = 0
-    """To be paid, where it is borne out; by its own word, where nobody attests it."""
+    """To be paid, where it is borne out, which may be none; by its own word, where nobody attests
+    it."""
     asks: tuple[int, ...] = ()
     """Places whose rows an audit has to look at, where it is disputed."""
+    is_contradicted: bool = False
+    """Whether a neighbour says that other rows went between them, whoever is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +95,15 @@ def attest(place: int, chain: Mapping[int, Heard], waited: float = 0.0) -> Attes
     if not mine:
         return Attested(Word.BORNE_OUT, _by_its_word(claim))
     if _is_at_fault(chain, place):
-        return Attested(Word.REFUTED)
+        return Attested(Word.REFUTED, is_contradicted=True)
     spoke = [edge for edge in mine if edge is not None]
     odds = [edge for edge in spoke if edge.is_at_odds]
     open_edges = [edge for edge in odds if not _is_at_fault(chain, edge.other(place))]
     if open_edges:
         if waited >= WAIT_SECONDS:
-            return Attested(Word.UNATTESTED, _by_its_word(claim))
+            return Attested(Word.UNATTESTED, _by_its_word(claim), is_contradicted=True)
         unseen = [edge.before for edge in open_edges if chain[edge.before].ruling is None]
-        return Attested(Word.DISPUTED, asks=tuple(unseen))
+        return Attested(Word.DISPUTED, asks=tuple(unseen), is_contradicted=True)
     is_silent = len(spoke) < len(mine)
     if is_silent and waited < NEIGHBOUR_SECONDS:
         return Attested(Word.SILENT)
@@ -113,12 +116,10 @@ def _of_what_was_said(
     """Of a claim with which nobody is at odds who is to be believed; `waited` if one is silent."""
     claim = chain[place].claim
     seen = max((_positions(chain, place, edge) for edge in spoke), default=0)
-    if seen:
-        return Attested(Word.BORNE_OUT, seen)
     if any(edge.is_at_odds for edge in spoke):
-        return Attested(Word.BORNE_OUT, _by_its_word(claim))
-    if waited is None:
-        return Attested(Word.REFUTED)
+        return Attested(Word.BORNE_OUT, seen or _by_its_word(claim), is_contradicted=True)
+    if seen or waited is None:
+        return Attested(Word.BORNE_OUT, seen)
     if waited < WAIT_SECONDS:
         return Attested(Word.SILENT)
     return Attested(Word.UNATTESTED, _by_its_word(claim))

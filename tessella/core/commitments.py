@@ -1,8 +1,9 @@
 """What a stage binds itself to: a digest for every row, and digests of rows in order.
 
 Two neighbours that handled the same rows have equal commits. A session that was given up leaves
-them with different lengths, so a commit also has marks: its value at the multiples of a step, and
-at the few lengths before the last. What both have in common is the longest of these that agree;
+them with different lengths, so a commit also has marks: its value at the powers of two below 32, at
+the multiples of a step, and at the few lengths before the last. So any two commits have a length in
+common, if only that of one row. What both have in common is the longest of these that agree;
 they are at odds if any of these does not.
 
     row digest   BLAKE2b, 16 bytes, of the row as it travels
@@ -21,9 +22,11 @@ ROW_DIGEST_BYTES = 16
 DIGEST_BYTES = 32
 # Half a digest: whoever finds another row for one has found a collision of 128 bits.
 MARK_BYTES = 16
-# Marks of a commit: with the two sides of a proof one kilobyte.
-MAX_MARKS = 32
 MIN_STEP = 32
+# Below the least step: nobody gets by with so few rows that no mark is shared.
+FIRST_LENGTHS = (1, 2, 4, 8, 16)
+# Marks at multiples of the step: with the two sides of a proof one kilobyte.
+MAX_MARKS = 32
 # While an answer is decoded neighbours are one or two positions apart.
 LAST_LENGTHS = 4
 
@@ -54,12 +57,12 @@ class Rows:
     def commit(self) -> Commit:
         """What binds to all rows so far."""
         total = len(self)
-        wanted = [*_multiples(total), *_before(total)]
+        wanted = [*_lengths(total), *_before(total)]
         found = dict(self._digests_at(sorted({*wanted, total})))
         return Commit(
             stop=total,
             digest=found[total],
-            marks=b"".join(found[length][:MARK_BYTES] for length in _multiples(total)),
+            marks=b"".join(found[length][:MARK_BYTES] for length in _lengths(total)),
             last=b"".join(found[length][:MARK_BYTES] for length in _before(total)),
         )
 
@@ -79,9 +82,10 @@ def step_of(stop: int) -> int:
     return step
 
 
-def _multiples(stop: int) -> list[int]:
+def _lengths(stop: int) -> list[int]:
     step = step_of(stop)
-    return list(range(step, stop + 1, step))
+    first = (length for length in FIRST_LENGTHS if length <= stop)
+    return [*first, *range(step, stop + 1, step)]
 
 
 def _before(stop: int) -> list[int]:
@@ -92,7 +96,7 @@ def check_commit(commit: Commit) -> None:
     """Raises BadFrame for one that no stage makes."""
     if commit.stop < 1 or len(commit.digest) != DIGEST_BYTES:
         raise BadFrame(f"a commit to {commit.stop} rows in {len(commit.digest)} bytes")
-    if len(commit.marks) != MARK_BYTES * len(_multiples(commit.stop)):
+    if len(commit.marks) != MARK_BYTES * len(_lengths(commit.stop)):
         raise BadFrame(f"{len(commit.marks)} bytes of marks for {commit.stop} rows")
     if len(commit.last) != MARK_BYTES * len(_before(commit.stop)):
         raise BadFrame(f"{len(commit.last)} bytes of last marks for {commit.stop} rows")
@@ -115,7 +119,7 @@ def are_at_odds(a: Commit, b: Commit) -> bool:
 
 def _known(commit: Commit) -> dict[int, bytes]:
     parts = [
-        *zip(_multiples(commit.stop), _cut(commit.marks), strict=False),
+        *zip(_lengths(commit.stop), _cut(commit.marks), strict=False),
         *zip(_before(commit.stop), _cut(commit.last), strict=False),
         (commit.stop, commit.digest[:MARK_BYTES]),
     ]

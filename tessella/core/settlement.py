@@ -24,8 +24,10 @@ MINT_DAILY_CAP = 1000 * MICRO
 # Of a worker's mint a day, what one requester may cause: a pair of one owner earns no more.
 PAIR_SHARE = 5
 # Of what nobody saw: how much of it is paid. No requester pays for it: it is minted, and all of it
-# in a day is what one requester may cause.
+# in a day is what one requester may cause, and a part of what others bore out in a day: who did
+# nothing that anybody saw has no word to be paid by.
 UNATTESTED_SHARE = 2
+UNATTESTED_PART = 5
 SECONDS_A_DAY = 24 * 3600
 
 
@@ -107,14 +109,16 @@ def pay(claim: Claim, micro: int, balance: int, minted: Minted, caps: Caps) -> P
     return Payment(from_requester, min(micro - from_requester, max(0, room)))
 
 
-def pay_unattested(claim: Claim, micro: int, minted: Minted, caps: Caps) -> Payment:
+def pay_unattested(claim: Claim, micro: int, earned: int, minted: Minted, caps: Caps) -> Payment:
     """The payment of a claim of `micro` that nobody bears out: a share of it, out of the mint.
 
-    `minted.pair` is what was minted so for its worker today. Nobody else's account is touched.
+    `earned` is what its worker earned in a day, and `minted.pair` what was minted so for it today.
+    Nobody else's account is touched.
     """
     if claim.ticket.requester == claim.worker:
         return Payment(0, 0)
-    room = min(caps.worker - minted.worker, caps.pair - minted.pair)
+    paid = minted.pair
+    room = min(caps.worker - minted.worker, caps.pair - paid, earned // UNATTESTED_PART - paid)
     return Payment(0, min(micro // UNATTESTED_SHARE, max(0, room)))
 
 

@@ -23,7 +23,7 @@ from tests.core.work import MUSIVUM, NOW, Work, identity
 
 WORK = Work([identity(1), identity(2), identity(3)])
 RIGHT, WRONG = Ruling.RIGHT, Ruling.WRONG
-SILENT, REFUTED = Attested(Word.SILENT), Attested(Word.REFUTED)
+SILENT, REFUTED = Attested(Word.SILENT), Attested(Word.REFUTED, is_contradicted=True)
 
 
 def paid(positions: int) -> Attested:
@@ -31,9 +31,14 @@ def paid(positions: int) -> Attested:
     return Attested(Word.BORNE_OUT, positions)
 
 
+def won(positions: int = 50) -> Attested:
+    """It is borne out against a neighbour."""
+    return Attested(Word.BORNE_OUT, positions, is_contradicted=True)
+
+
 def disputed(*asks: int) -> Attested:
     """Audits of these places have to tell."""
-    return Attested(Word.DISPUTED, asks=asks)
+    return Attested(Word.DISPUTED, asks=asks, is_contradicted=True)
 
 
 def unattested(positions: int) -> Attested:
@@ -75,7 +80,7 @@ def test_a_stage_without_neighbours_waits_a_day_and_then_has_its_own_word() -> N
         assert made(claim, waited=WAIT_SECONDS) == unattested(50)
 
 
-def test_all_neighbours_are_heard_and_after_an_hour_one_is_enough() -> None:
+def test_all_neighbours_are_heard_and_after_a_while_one_is_enough() -> None:
     entry, middle, tail = claims(WORK, 50, 50, 50)
     assert made(entry, middle) == made(tail, middle) == made(middle, entry, tail) == paid(50)
     assert made(middle, entry) == made(middle, entry, waited=NEIGHBOUR_SECONDS - 1) == SILENT
@@ -103,9 +108,14 @@ def test_positions_that_a_neighbour_says_were_held_before_are_not_paid() -> None
     assert made(middle, entry, waited=NEIGHBOUR_SECONDS) == paid(10)
 
 
-def test_neighbours_that_have_no_length_in_common_bear_nothing_out() -> None:
+def test_neighbours_that_stopped_far_apart_agree_on_a_part() -> None:
     entry, middle = claim_of(0, count=20), claim_of(1, count=10)
-    assert made(entry, middle) == REFUTED
+    assert made(entry, middle) == paid(8)
+
+
+def test_what_both_held_before_is_paid_to_nobody() -> None:
+    entry, middle = claim_of(0, count=20, start=19), claim_of(1, count=10)
+    assert made(entry, middle) == paid(0)
 
 
 # Who lies, and how: which rows it says that came, and that left.
@@ -150,7 +160,8 @@ def test_audits_tell_who_lied_and_everybody_else_is_paid(
         fresh = {place: WRONG if place == liar else RIGHT for place in asked - rulings.keys()}
         rulings |= fresh
     found = [made(claim, *chain, rulings=rulings) for claim in chain]
-    assert found == [REFUTED if place == liar else paid(50) for place in range(3)]
+    assert found[liar] == REFUTED
+    assert all(each in (paid(50), won()) for each in found[:liar] + found[liar + 1 :])
 
 
 def test_whatever_comes_first_the_same_is_paid() -> None:
@@ -170,19 +181,19 @@ def test_a_middle_that_claims_other_inputs_is_not_borne_out_by_who_computed_on_t
     assert made(liar, entry, tail) == made(entry, liar, tail) == disputed(0)
     assert made(tail, liar, entry) == paid(50), "it did its work"
     assert made(liar, entry, tail, rulings={0: RIGHT}) == REFUTED
-    assert made(entry, liar, tail, rulings={0: RIGHT}) == paid(50)
+    assert made(entry, liar, tail, rulings={0: RIGHT}) == won()
 
 
 def test_an_entry_that_lies_costs_the_middle_nothing() -> None:
     liar, middle, tail = told(0, (b"", b"x"))
     assert made(liar, middle, tail, rulings={0: WRONG}) == REFUTED
-    assert made(middle, liar, tail, rulings={0: WRONG}) == paid(50)
+    assert made(middle, liar, tail, rulings={0: WRONG}) == won()
 
 
 def test_who_lost_one_dispute_is_not_believed_in_the_other() -> None:
     entry, liar, tail = told(1, (b"x", b"x"))
     assert made(tail, liar, entry) == disputed(1)
-    assert made(tail, liar, entry, rulings={0: RIGHT}) == paid(50)
+    assert made(tail, liar, entry, rulings={0: RIGHT}) == won()
 
 
 def test_two_that_contradict_each_other_alone_wait_for_the_audit_of_the_first() -> None:
@@ -191,7 +202,7 @@ def test_two_that_contradict_each_other_alone_wait_for_the_audit_of_the_first() 
     tail = claim_of(1, work, salt=(b"x", b""))
     assert made(entry, tail) == made(tail, entry) == disputed(0)
     assert made(entry, tail, rulings={0: RIGHT}) == made(tail, entry, rulings={0: WRONG})
-    assert made(entry, tail, rulings={0: RIGHT}) == paid(50)
+    assert made(entry, tail, rulings={0: RIGHT}) == won()
     assert made(tail, entry, rulings={0: RIGHT}) == REFUTED
     assert made(entry, tail, rulings={0: WRONG}) == REFUTED
 
@@ -200,7 +211,8 @@ def test_a_dispute_that_no_audit_could_decide_is_ended_after_a_day() -> None:
     entry, liar, tail = told(1, (b"x", b""))
     assert made(liar, entry, tail, waited=WAIT_SECONDS - 1).word is Word.DISPUTED
     for one, other in ((liar, entry), (entry, liar)):
-        assert made(one, other, tail, waited=WAIT_SECONDS) == unattested(50)
+        found = made(one, other, tail, waited=WAIT_SECONDS)
+        assert found == Attested(Word.UNATTESTED, 50, is_contradicted=True)
 
 
 def test_a_lie_about_the_last_rows_alone_is_a_dispute() -> None:
@@ -219,7 +231,7 @@ def test_nobody_is_paid_more_than_the_ticket_and_the_neighbour_say(ours: int, th
     entry, middle, _ = claims(WORK, ours, theirs, 1)
     attested = made(entry, middle)
     assert attested.positions <= min(ours, theirs, WORK.max_tokens)
-    assert attested.word in (Word.BORNE_OUT, Word.REFUTED)
+    assert attested.word is Word.BORNE_OUT
     assert worth(entry, attested.positions) == attested.positions * 10 * MICRO_PER_LAYER_TOKEN
 
 

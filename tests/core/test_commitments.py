@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessella.core.commitments import (
+    FIRST_LENGTHS,
     LAST_LENGTHS,
     MARK_BYTES,
     MAX_MARKS,
     Rows,
+    are_at_odds,
     check_commit,
     in_common,
     step_of,
@@ -68,7 +70,9 @@ def test_rows_after_a_gap_or_of_no_size_are_a_bug_of_ours(
 def test_a_commit_stays_small_however_long_the_session(count: int) -> None:
     commit = rows(count).commit()
     check_commit(commit)
-    assert len(commit.marks) == MARK_BYTES * (count // step_of(count)) <= MARK_BYTES * MAX_MARKS
+    multiples, first = count // step_of(count), sum(each <= count for each in FIRST_LENGTHS)
+    assert multiples <= MAX_MARKS
+    assert len(commit.marks) == MARK_BYTES * (first + multiples)
     assert len(commit.last) == MARK_BYTES * min(LAST_LENGTHS, count - 1)
 
 
@@ -79,7 +83,8 @@ def test_a_commit_stays_small_however_long_the_session(count: int) -> None:
         (700, 699, 699),  # a decode step apart
         (700, 512, 512),  # a chunk of the prefill apart
         (20, 19, 19),
-        (20, 10, 0),  # shorter than a mark, and too far apart
+        (20, 10, 8),  # too far apart for any other length
+        (100, 1, 1),
         (5000, 4096, 4096),
     ],
 )
@@ -95,13 +100,15 @@ def test_other_rows_are_never_agreed_on(count: int, changed: int) -> None:
     changed = min(changed, count - 1)
     agreed = in_common(rows(count).commit(), rows(count, changed=changed).commit())
     assert agreed <= changed
+    assert are_at_odds(rows(count).commit(), rows(count, changed=changed).commit())
 
 
 @given(st.integers(1, 200), st.integers(1, 200))
 def test_what_is_agreed_on_is_no_more_than_either_has(ours: int, theirs: int) -> None:
     agreed = in_common(rows(ours).commit(), rows(theirs).commit())
-    assert 0 <= agreed <= min(ours, theirs)
+    assert 0 < agreed <= min(ours, theirs)
     assert agreed == ours or ours != theirs
+    assert not are_at_odds(rows(ours).commit(), rows(theirs).commit())
 
 
 GOOD = rows(40).commit()

@@ -18,6 +18,7 @@ from tessella.core.settlement import (
     decode_outcomes,
     encode_outcomes,
     pay,
+    pay_unattested,
 )
 from tests.core.work import MUSIVUM, NOW, Work, identity
 
@@ -66,6 +67,31 @@ def test_a_payment_is_never_more_than_the_work_is_worth(
     assert 0 <= payment.from_requester <= max(0, balance)
     assert 0 <= payment.from_mint <= max(0, CAPS.pair - minted_pair)
     assert payment.total <= micro
+
+
+@pytest.mark.parametrize(
+    ("micro", "earned", "minted", "paid"),
+    [
+        (300, 10_000, Minted(), 150),
+        (301, 10_000, Minted(), 150),
+        (300, 0, Minted(), 0),  # nobody ever saw it work
+        (300, 500, Minted(), 100),  # a fifth of what it earned
+        (300, 500, Minted(pair=60), 40),
+        (300, 10_000, Minted(pair=100), 100),  # a fifth of the cap
+        (300, 10_000, Minted(worker=950), 50),
+        (300, 10_000, Minted(worker=1000, pair=200), 0),
+    ],
+)
+def test_of_what_nobody_bears_out_half_is_paid_within_limits(
+    micro: int, earned: int, minted: Minted, paid: int
+) -> None:
+    claim = claim_of(Work([identity(1)], requester=identity(7).peer_id))
+    assert pay_unattested(claim, micro, earned, minted, CAPS) == Payment(0, paid)
+
+
+def test_nobody_is_paid_for_serving_themselves_by_their_own_word() -> None:
+    claim = claim_of(Work([identity(1)], requester=identity(1).peer_id))
+    assert pay_unattested(claim, 300, 10_000, Minted(), CAPS) == Payment(0, 0)
 
 
 def test_the_day_of_the_mint_is_utc() -> None:

@@ -199,8 +199,8 @@ class AuditReport:
     audit_id: bytes
     found: str
     """`measured`, `sketched` (without the outputs), `malformed`, `fraud` (outputs that are not what
-    the proof binds its worker to), `unavailable` (without the inputs) or `withheld` (without the
-    outputs, of too few positions for a sketch)."""
+    the proof binds its worker to), `unavailable` (without the inputs), `withheld` (without the
+    outputs, of too few positions for a sketch) or `unable` (the auditor itself)."""
     tokens: int
     median: float
     worst: float

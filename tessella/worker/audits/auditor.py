@@ -4,6 +4,7 @@ inputs that are not those committed to     unavailable: it is their keeper's fau
 outputs that are not those committed to    fraud
 outputs that nobody shows                  sketched: the sketch in the proof stands for them
                                            withheld: it has no row of what is recomputed
+no memory or time for it here              unable
 else                                       measured, or malformed
 """
 
@@ -47,6 +48,9 @@ AskLedger = Callable[[Message], Awaitable[Message]]
 
 # A whole audit, with what is fetched for it.
 AUDIT_SECONDS = 60.0
+# What does not come within this counts as kept back: rows of an audit are 32 MiB at most, and shown
+# at 8 MiB a second.
+FETCH_SECONDS = 40.0
 # Sessions come first: an audit takes this part of the memory that is free at most.
 MEMORY_PART = 0.5
 # Bytes of a channel: what no dtype is wider than. Wider rows are not even worth a digest.
@@ -95,13 +99,14 @@ class Auditor:
             except TessellaError as exc:
                 # It is ours, or our machine's, and never the worker's.
                 logger.warning("an audit was given up: %s: %s", exc.code, exc)
-        return _report(case, "unavailable")
+        return _report(case, "unable")
 
     async def _audit(self, case: Case) -> AuditReport:
         fetched = _Fetched()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._fetch_inputs, case, fetched)
-            nursery.start_soon(self._fetch_outputs, case, fetched)
+        with trio.move_on_after(FETCH_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._fetch_inputs, case, fetched)
+                nursery.start_soon(self._fetch_outputs, case, fetched)
         if fetched.inputs is None:
             return _report(case, "unavailable")
         outputs = fetched.outputs

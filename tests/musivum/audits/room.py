@@ -73,7 +73,7 @@ def said(found: str = "measured", median: float = 1e-2, gain: float = 1.0) -> Au
 GOOD, BAD = said(), said(median=0.5)
 SAYS_FRAUD, SAYS_MALFORMED = said("fraud"), said("malformed")
 SEES_NOTHING, SEES_A_SKETCH = said("unavailable"), said("sketched")
-SEES_TOO_LITTLE = said("withheld")
+SEES_TOO_LITTLE, IS_UNABLE = said("withheld"), said("unable")
 Says = Callable[[PeerId, Settlement], AuditReport]
 """What an auditor says of a hop."""
 
@@ -161,7 +161,12 @@ class Room:
         )
         signed = SignedProof(chain[place].encode() + ticket.request_id, bytes(64))
         claim = Claim(signed.digest, proof, ticket, place)
-        settlement = Settlement(claim, signed, worth(claim, POSITIONS))
+        settlement = Settlement(
+            claim,
+            signed,
+            worth(claim, POSITIONS),
+            changes.get("received_at", self.books.clocks.wall()),
+        )
         self.by_digest[signed.payload] = settlement
         return settlement
 

@@ -9,12 +9,13 @@ import trio
 from trio.testing import MockClock
 
 from musivum.audits.queue import OPEN_SECONDS
+from musivum.ledger import Disputed
 from musivum.placing.grants import Grants
 from musivum.testing import SMALL, clock
 from tessella.core.contracts import contract_of
-from tessella.core.errors import ModelUnavailable, NotAuthorized, StoreUnavailable
+from tessella.core.errors import NotAuthorized, StoreUnavailable
 from tessella.core.ids import PeerId
-from tessella.core.messages import AskGrant, AuditReport, AuditTask
+from tessella.core.messages import AskGrant, AuditReport, AuditTask, Ticket, decode_sealed
 from tessella.core.proofs import SignedProof
 from tessella.core.settlement import MICRO_PER_LAYER_TOKEN
 from tests.core.work import Work, identity
@@ -22,9 +23,11 @@ from tests.musivum.audits.room import (
     BAD,
     CONFIG,
     FIRST,
+    IS_UNABLE,
     LAST,
     MODEL,
     SAYS_FRAUD,
+    SEES_A_SKETCH,
     SEES_NOTHING,
     SEES_TOO_LITTLE,
     US,
@@ -105,65 +108,76 @@ async def test_two_that_bear_the_first_out_pay_it_and_refuse_who_contradicts(
     tasks = await chain.says(GOOD, GOOD)
     assert {task.proof for task in tasks} == {chain.proofs[0].payload}
     assert await chain.paid() == [PAY, 0]
-    standings = chain.room.audits.standings
-    assert standings.of(chain.workers[1]).shown == (False,)
-    assert standings.is_suspect(chain.workers[1])
-    assert standings.of(chain.workers[0]).shown == (True, True)
     assert chain.room.audits.counters()["open"] == 0, "what was found is not looked for again"
 
 
 @pytest.mark.parametrize(
     "reports",
-    [
-        (BAD, BAD),
-        (SAYS_FRAUD, SAYS_FRAUD),
-        (NO_SKETCH, NO_SKETCH),
-        (A_SKETCH, A_SKETCH),
-        (SEES_TOO_LITTLE, SEES_TOO_LITTLE),
-        (SEES_NOTHING, SEES_NOTHING),
-        (BAD, GOOD, BAD),
-        (GOOD, BAD, BAD),
-    ],
-    ids=[
-        "rows that are not right",
-        "rows that were not committed to",
-        "a sketch that is not right",
-        "a sketch alone",
-        "neither",
-        "no ids",
-        "a friend among the auditors",
-        "a friend that comes first",
-    ],
+    [(BAD, BAD), (SAYS_FRAUD, SAYS_FRAUD), (NO_SKETCH, NO_SKETCH), (BAD, GOOD, BAD)],
+    ids=["other rows", "rows that were not committed to", "another sketch", "a friend among them"],
 )
-async def test_an_entry_that_lies_or_hides_is_refused_and_who_contradicts_is_paid(
+async def test_a_stage_whose_rows_are_not_right_is_refused_and_who_contradicts_is_paid(
     chain: Chain, reports: tuple[AuditReport, ...], autojump_clock: MockClock
 ) -> None:
     await chain.serves(first=OF_OUTPUTS)
     await chain.says(*reports)
     assert await chain.paid() == [0, PAY]
     assert not chain.room.audits.suspects(chain.workers[1])
+    assert not chain.room.audits.are_at_odds(*chain.workers), "the other one did nothing"
 
 
-async def test_one_that_passes_is_not_enough_where_another_can_look(
+@pytest.mark.parametrize(
+    ("reports", "counted"),
+    [
+        ((A_SKETCH, A_SKETCH), "unruled"),
+        ((SEES_TOO_LITTLE, SEES_TOO_LITTLE), "withheld"),
+        ((SEES_NOTHING, SEES_NOTHING), "unavailable"),
+        ((SEES_NOTHING, SEES_TOO_LITTLE), "unavailable"),
+        ((IS_UNABLE, IS_UNABLE, IS_UNABLE), "expired"),
+        ((GOOD,), "unruled"),
+        ((BAD,), "unruled"),
+        ((GOOD, BAD), "undecided"),
+        ((), "expired"),
+    ],
+    ids=[
+        "the work alone",
+        "nothing that left",
+        "nothing that came",
+        "not the same",
+        "nobody could",
+        "one says so",
+        "one says not",
+        "two sides",
+        "nobody looked",
+    ],
+)
+async def test_what_was_not_seen_by_two_leaves_both_waiting_for_half_and_apart(
+    chain: Chain, reports: tuple[AuditReport, ...], counted: str, autojump_clock: MockClock
+) -> None:
+    room = chain.room
+    await chain.serves(first=OF_OUTPUTS)
+    await chain.says(*reports)
+    assert await chain.paid() == [0, 0]
+    room.time.jump(OPEN_SECONDS + 1000)
+    await room.audits.tick()
+    assert await chain.paid() == [0, 0]
+    counters = room.audits.counters()
+    assert (counters["open"], counters[counted], counters["unruled"]) == (0, 1, 1)
+    assert room.audits.are_at_odds(*chain.workers)
+    assert room.audits.are_at_odds(*reversed(chain.workers))
+    assert not room.audits.suspects(chain.workers[1])
+
+
+async def test_a_dispute_that_comes_up_when_the_rows_are_gone_is_no_audit(
     chain: Chain, autojump_clock: MockClock
 ) -> None:
-    await chain.serves(second=OF_INPUTS)
-    await chain.says(GOOD)
-    assert await chain.paid() == [0, 0]
-    chain.room.time.jump(OPEN_SECONDS + 1)
-    await chain.room.audits.tick()
-    assert await chain.paid() == [PAY, 0], "nobody else looked"
-
-
-async def test_a_split_that_nobody_decides_leaves_both_waiting(
-    chain: Chain, autojump_clock: MockClock
-) -> None:
-    await chain.serves(second=OF_INPUTS)
-    await chain.says(GOOD, BAD)
-    chain.room.time.jump(OPEN_SECONDS + 1)
-    await chain.room.audits.tick()
-    assert await chain.paid() == [0, 0]
-    assert chain.room.audits.counters()["undecided"] == 1
+    room = chain.room
+    found = Disputed(room.hop(chain.workers).claim, SignedProof(b"p", bytes(64)), clock() - 3001.0)
+    room.audits.disputed([found])
+    assert room.audits.counters()["open"] == 0
+    assert room.audits.counters()["stale"] == 1
+    room.audits.disputed([replace(found, received_at=clock() - 2999.0)])
+    assert room.audits.counters()["open"] == 1
 
 
 async def test_neither_of_the_two_is_asked_about_the_other(
@@ -228,40 +242,32 @@ async def test_of_who_is_barred_nothing_is_believed(
     assert await chain.paid() == [0, 2 * PAY]
 
 
-async def test_who_is_at_odds_with_most_others_is_the_one_that_is_looked_at(
+async def test_who_is_contradicted_earns_no_trust_by_showing_its_rows(
     chain: Chain, autojump_clock: MockClock
 ) -> None:
-    """An entry that sends other rows than it tells of is borne out each time."""
-    standings, framed = chain.room.audits.standings, chain.workers[1]
-    wall = chain.room.books.clocks.wall()
-    culprit = chain.workers[0]
-    for number in (21, 22):
-        standings.put(standings.of(culprit).after_dispute(peer(number), wall))
     await chain.serves(second=OF_INPUTS)
     await chain.says(GOOD, GOOD)
-    assert standings.is_suspect(culprit)
-    assert not standings.is_suspect(framed)
-    assert standings.of(framed).shown == ()
-    assert standings.of(framed).at_odds(wall) == 1
+    assert chain.room.audits.standings.of(chain.workers[0]).shown == ()
 
 
-async def test_who_lies_of_its_inputs_each_time_soon_gets_no_tickets(
+async def test_a_stage_that_lies_of_what_came_is_never_paid_and_not_put_behind_the_same_again(
     chain: Chain, autojump_clock: MockClock
 ) -> None:
-    room, (entry, liar) = chain.room, chain.workers
+    room, (before, liar) = chain.room, chain.workers
+    honest = room.joins(3, LAST, "f32")
     grants = Grants(US, CONFIG, room.books, room.ledger, room.audits)
     asked = AskGrant(MODEL, 10, False, b"")
-    sessions = 0
-    while not room.audits.is_benched(liar):
-        await grants.grant(peer(99), asked)
-        await chain.serves(second=OF_INPUTS)
-        await chain.says(GOOD, GOOD)
-        sessions += 1
-    assert sessions == 11, "more than half of twenty"
-    assert await chain.paid() == [11 * PAY, 0]
-    with pytest.raises(ModelUnavailable):
-        await grants.grant(peer(99), asked)
-    assert not room.audits.is_benched(entry)
+
+    async def behind() -> set[PeerId]:
+        granted = [await grants.grant(peer(99), asked) for _ in range(100)]
+        chains = [decode_sealed(each.ticket, Ticket).chain for each in granted]
+        return {chain[1].peer_id for chain in chains if chain[0].peer_id == before}
+
+    assert await behind() == {liar, honest}
+    await chain.serves(second=OF_INPUTS)
+    await chain.says(GOOD, GOOD)
+    assert await behind() == {honest}
+    assert await chain.paid() == [PAY, 0]
 
 
 async def test_an_entry_that_hides_what_it_was_asked_gets_no_tickets_for_a_day(
@@ -281,3 +287,30 @@ async def test_an_entry_that_hides_what_it_was_asked_gets_no_tickets_for_a_day(
     reopened = await room.reopened()
     assert reopened.audits.is_benched(worker)
     assert (await a_room(autojump_clock)).audits.is_benched(worker) is False
+
+
+@pytest.mark.parametrize("said_of", [SEES_A_SKETCH, SEES_TOO_LITTLE, IS_UNABLE])
+async def test_rows_that_are_gone_cost_nobody_its_tickets(
+    room: Room,
+    worker: PeerId,
+    auditors: list[PeerId],
+    said_of: AuditReport,
+    autojump_clock: MockClock,
+) -> None:
+    room.works(worker, 20)
+    await room.audited(auditors, lambda *_: said_of)
+    assert not room.audits.is_benched(worker)
+
+
+async def test_one_auditor_alone_costs_nobody_its_tickets(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    rival = room.joins(11)
+    for _ in range(20):
+        room.works(worker)
+        await room.judged(rival, SEES_NOTHING)
+        room.time.jump(700)
+        await room.audits.tick()
+    assert room.audits.counters()["unavailable"] == 20
+    assert room.audits.standings.of(worker).shown == ()
+    assert not room.audits.is_benched(worker)

@@ -12,7 +12,6 @@ from musivum.audits.choosing import class_of, holds
 from musivum.audits.needs import ByNeed, Need
 from musivum.audits.orders import keepers_of
 from musivum.audits.queue import OpenAudit
-from musivum.ledger import Bill
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
 from tests.musivum.audits.room import Room
@@ -53,7 +52,7 @@ def opened(room: Room, workers: list[PeerId], count: int, rng: random.Random) ->
         hop = replace(hop, claim=replace(hop.claim, proof=proof))
         klass = class_of(hop.claim)
         assert klass is not None
-        found.append(OpenAudit(Bill(hop.claim, hop.signed), klass, now, now))
+        found.append(OpenAudit(hop.claim, hop.signed, klass, now + 3000, now))
         room.audits._open.add(found[-1])
     return found
 

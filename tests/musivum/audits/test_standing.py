@@ -57,19 +57,27 @@ def test_a_rejection_makes_a_suspect_and_a_pass_acquits_nobody() -> None:
 def test_who_hides_more_than_half_of_the_last_audits_is_hiding(shown: list[bool]) -> None:
     standing = VETERAN
     for each in shown:
-        standing = standing.after_audit(NOW, shown=each)
+        standing = standing.after_audit(shown=each)
     assert standing.shown == tuple(shown[-KEPT_SHOWN:])
     assert standing.is_hiding == (shown[-KEPT_SHOWN:].count(False) > KEPT_SHOWN / 2)
     if standing.is_hiding and not shown[-1]:
         assert standing.suspect_left == SUSPECT_HOPS
-        assert standing.is_benched(NOW + HIDING_SECONDS - 1)
-        assert not standing.is_benched(NOW + HIDING_SECONDS)
-    if not any(shown.count(False) > KEPT_SHOWN / 2 for shown in _windows(shown)):
-        assert not standing.is_benched(NOW)
 
 
-def _windows(shown: list[bool]) -> list[list[bool]]:
-    return [shown[max(0, stop - KEPT_SHOWN) : stop] for stop in range(len(shown) + 1)]
+@given(st.lists(st.booleans(), max_size=60))
+def test_an_entry_that_hides_more_than_half_of_its_ids_gets_no_tickets_for_a_day(
+    shown: list[bool],
+) -> None:
+    standing, benched_until = VETERAN, 0.0
+    for hour, each in enumerate(shown):
+        now = NOW + 3600.0 * hour
+        standing = standing.after_ids(now, shown=each)
+        lately = shown[max(0, hour + 1 - KEPT_SHOWN) : hour + 1]
+        if not each and lately.count(False) > KEPT_SHOWN / 2:
+            benched_until = now + HIDING_SECONDS
+        assert standing.is_benched(now) == (now < benched_until)
+    assert not standing.is_benched(benched_until)
+    assert not standing.is_suspect, "it is not said to compute anything wrong"
 
 
 def test_its_owner_is_told_the_worst_of_what_is_held_against_it() -> None:
@@ -78,8 +86,8 @@ def test_its_owner_is_told_the_worst_of_what_is_held_against_it() -> None:
     assert suspect.held_against(NOW) == "a suspect: its next 20 hops are all audited"
     hiding = replace(suspect, benched_until=NOW + 3600)
     assert hiding.held_against(NOW) == (
-        "no tickets until 2027-01-15 09:00 UTC: most of its last audits could not see the rows and "
-        "ids that it has to keep"
+        "no tickets until 2027-01-15 09:00 UTC: as an entry it did not show what it was asked to "
+        "most of its last auditors"
     )
     barred = hiding.barred("a cheat", NOW + 60, NOW)
     assert barred.held_against(NOW) == "let in nowhere until 2027-01-15 08:01 UTC: a cheat"
@@ -89,21 +97,23 @@ def test_its_owner_is_told_the_worst_of_what_is_held_against_it() -> None:
 def test_an_appeal_ends_the_time_without_tickets() -> None:
     hiding = VETERAN
     for _ in range(KEPT_SHOWN):
-        hiding = hiding.after_audit(NOW, shown=False)
+        hiding = hiding.after_ids(NOW, shown=False)
     assert hiding.is_marked(NOW)
     assert not hiding.appealed(NOW).is_benched(NOW)
 
 
-def test_it_is_remembered_for_a_day_with_how_many_others_a_worker_was_at_odds() -> None:
+def test_it_is_remembered_for_a_day_with_whom_a_worker_was_at_odds() -> None:
     standing = VETERAN
-    for hour, other in enumerate("abab"):
+    for hour, other in enumerate("aba"):
         standing = standing.after_dispute(PeerId(other), NOW + 3600 * hour)
-    assert standing.at_odds(NOW + 3600 * 3) == 2
-    assert standing.at_odds(NOW + 3600 * 2 + ODDS_SECONDS) == 1
-    assert standing.at_odds(NOW + 3600 * 3 + ODDS_SECONDS) == 0
-    for number in range(20):
+    assert [name for name, _ in standing.odds] == ["b", "a"]
+    at = NOW + 3600 + ODDS_SECONDS
+    assert (standing.is_at_odds(PeerId("a"), at), standing.is_at_odds(PeerId("b"), at)) == (1, 0)
+    assert standing.is_at_odds(PeerId("b"), at - 1)
+    assert not standing.is_at_odds(PeerId("c"), NOW)
+    for number in range(2 * KEPT_ODDS):
         standing = standing.after_dispute(PeerId(str(number)), NOW)
-    assert standing.at_odds(NOW) == KEPT_ODDS
+    assert len(standing.odds) == KEPT_ODDS
 
 
 def test_a_bar_wipes_the_record_and_comes_with_a_fine() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from musivum.ledger import Bill, Ledger, Settlement
+from musivum.ledger import Disputed, Ledger, Settlement
 from musivum.store.memory import MemoryStore
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -16,6 +16,8 @@ from tessella.core.tickets import ANONYMOUS
 from tests.core.work import MUSIVUM, NOW, Work, identity
 
 WORKER = identity(1)
+# Numbers of requests that no test names.
+EARNING = 1 << 32
 # 10 layers, 50 positions.
 PAY = 500 * MICRO_PER_LAYER_TOKEN
 
@@ -32,7 +34,7 @@ class Kept:
     def __post_init__(self) -> None:
         self.paid: list[Settlement] = []
         self.conflicts: list[Claim] = []
-        self.disputed: list[Bill] = []
+        self.disputed: list[Disputed] = []
         self.ledger = Ledger(MUSIVUM, self.store, lambda: self.now, self.caps, lambda: self.issuers)
         self.ledger.on_settled = self.paid.extend
         self.ledger.on_conflict = self.conflicts.extend
@@ -41,6 +43,12 @@ class Kept:
     async def entries(self) -> list[Entry]:
         """Our ledger, from the first entry on."""
         return [open_entry(payload) for payload in await self.ledger.page()]
+
+    async def earns(self, worker: Identity, times: int = 5) -> None:
+        """A worker serves others who have no name, alone, for PAY each."""
+        numbers = range(EARNING, EARNING + times)
+        await self.ledger.settle([one_stage(number, worker=worker) for number in numbers])
+        self.paid.clear()
 
     async def head(self, least: int = 0) -> Head:
         """The head, verified."""

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from musivum.ledger.room import DISPUTE_SECONDS
 from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Ruling
 from tessella.core.proofs import Claim, SignedProof, read_claim
 from tessella.core.settlement import Became, Outcome
@@ -47,7 +48,7 @@ async def test_an_audit_that_bears_the_first_one_out_refuses_the_other(kept: Kep
     assert await balances(kept) == [PAY, 0, PAY]
     (outcome,) = await kept.ledger.settle([LIAR])
     assert (outcome.became, outcome.code) == (Became.REFUSED, "unattested")
-    assert [(one.claim.worker, one.is_ruled) for one in kept.paid] == [
+    assert [(one.claim.worker, one.is_contradicted) for one in kept.paid] == [
         (CHAIN[2].peer_id, False),
         (CHAIN[0].peer_id, True),
     ]
@@ -96,22 +97,24 @@ async def test_disputes_are_told_again_to_a_musivum_that_starts(kept: Kept) -> N
     found = await again.ledger.disputes()
     assert {bill.claim.request_id for bill in found} == {a_request(1), a_request(2)}
     assert {bill.claim.worker for bill in found} == {CHAIN[0].peer_id}
-    again.now = NOW + NEIGHBOUR_SECONDS + 1
+    again.now = NOW + DISPUTE_SECONDS + 1
     assert await again.ledger.disputes() == [], "nothing is kept of them any more"
 
 
 async def test_what_no_audit_could_decide_is_paid_half_after_a_day(kept: Kept) -> None:
+    await kept.earns(CHAIN[0])
     await kept.ledger.settle([ENTRY, LIAR, TAIL])
     await kept.ledger.sweep(NOW + WAIT_SECONDS - 1)
-    assert await balances(kept) == [0, 0, PAY]
+    assert await balances(kept) == [5 * PAY, 0, PAY]
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
-    assert await balances(kept) == [PAY // 2, PAY // 2, PAY]
+    half = [5 * PAY + PAY // 2, 0, PAY]
+    assert await balances(kept) == half, "of the other nobody ever saw any work"
     await kept.ledger.rule(claim_of(ENTRY), Ruling.RIGHT)
-    assert await balances(kept) == [PAY // 2, PAY // 2, PAY], "and that is final"
+    assert await balances(kept) == half, "and that is final"
     await kept.walk()
 
 
-async def test_one_neighbours_word_is_enough_after_an_hour(kept: Kept) -> None:
+async def test_one_neighbours_word_is_enough_after_a_quarter_of_an_hour(kept: Kept) -> None:
     await kept.ledger.settle([WORK.proof(1), TAIL])
     assert await balances(kept) == [0, 0, PAY]
     await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS - 1)

@@ -12,7 +12,7 @@ from musivum.ledger.kept import KEEP_SECONDS
 from musivum.ledger.room import SWEEP_SECONDS
 from musivum.ledger.sweeping import SWEEP_PROOFS
 from musivum.store.ledger_tables import EARNED, MINTED, PROOFS
-from tessella.core.attesting import WAIT_SECONDS
+from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS
 from tessella.core.errors import StoreUnavailable
 from tessella.core.proofs import SignedProof
 from tessella.core.settlement import (
@@ -36,6 +36,7 @@ async def bytes_kept(kept: Kept) -> int:
 
 async def test_a_proof_whose_neighbour_never_spoke_is_paid_half(kept: Kept) -> None:
     work = Work(CHAIN)
+    await kept.earns(WORKER)
     await kept.ledger.settle([work.proof(0)])
     await kept.ledger.sweep(NOW + WAIT_SECONDS - 1)
     assert kept.paid == []
@@ -45,7 +46,7 @@ async def test_a_proof_whose_neighbour_never_spoke_is_paid_half(kept: Kept) -> N
     # The neighbour that comes at last is borne out by it, and nobody is paid again.
     assert await kept.ledger.settle([work.proof(1)]) == [Outcome(Became.PAID, PAY)]
     await kept.ledger.sweep(NOW + 2 * WAIT_SECONDS)
-    assert (await kept.walk()).size == 2
+    assert (await kept.walk()).size == 5 + 2
     await kept.ledger.check(whole=True)
 
 
@@ -90,9 +91,10 @@ async def test_counts_of_days_that_are_over_go(kept: Kept) -> None:
     assert await rows() == [0, 0]
 
 
-async def test_it_is_done_every_hour_also_after_one_without_room(
+async def test_it_is_done_now_and_then_also_after_one_without_room(
     kept: Kept, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    await kept.earns(WORKER)
     await kept.ledger.settle([Work(CHAIN).proof(0)])
     began = trio.current_time()
     kept.store.error = StoreUnavailable("no room")
@@ -116,11 +118,13 @@ def unseen(place: int, work: Work) -> SignedProof:
 async def test_what_nobody_bears_out_takes_nothing_from_who_asked(kept: Kept) -> None:
     asker, liar = identity(9), identity(2)
     await kept.ledger.settle([one_stage(1, worker=asker)])
+    await kept.earns(liar)
     work = Work([WORKER, liar, identity(3)], requester=asker.peer_id)
     await kept.ledger.settle([work.proof(0), unseen(1, work)])
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     assert await kept.ledger.balance(asker.peer_id) == PAY
-    assert await kept.ledger.balance(liar.peer_id) == PAY, "half of twice as many, of the mint"
+    assert await kept.ledger.balance(WORKER.peer_id) == 0, "nobody saw anything it did that day"
+    assert await kept.ledger.balance(liar.peer_id) == 6 * PAY, "half of twice as many, of the mint"
     await kept.walk()
 
 
@@ -140,6 +144,27 @@ async def test_a_worker_mints_a_share_of_a_day_for_what_nobody_bears_out() -> No
         asker = identity(100 + number).peer_id
         work = Work(CHAIN, requester=asker, request_id=a_request(number))
         await kept.ledger.settle([unseen(0, work)])
+    await kept.earns(WORKER)
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
-    assert await kept.ledger.balance(WORKER.peer_id) == PAY
+    assert await kept.ledger.balance(WORKER.peer_id) == (5 + 1) * PAY
     assert len(kept.paid) == 4
+
+
+async def test_a_worker_gets_for_what_nobody_bears_out_a_part_of_what_others_did() -> None:
+    kept = Kept(caps=Caps(worker=1000 * PAY))
+    await kept.earns(WORKER, times=3)
+    for number in range(4):
+        work = Work(CHAIN, request_id=a_request(number))
+        await kept.ledger.settle([unseen(0, work)])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    got = await kept.ledger.balance(WORKER.peer_id) - 3 * PAY
+    # A fifth of what it earned, with what it got so itself.
+    assert 3 * PAY // 5 <= got < PAY
+
+
+async def test_one_that_waits_on_is_not_looked_at_again_at_once(kept: Kept) -> None:
+    await kept.ledger.settle([Work(CHAIN).proof(0)])
+    with trio.fail_after(10):
+        await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS)
+        await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS)
+    assert kept.paid == []

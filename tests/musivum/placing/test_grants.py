@@ -59,6 +59,7 @@ class Trust:
     suspected: set[PeerId] = field(default_factory=set)
     out: set[PeerId] = field(default_factory=set)
     hiding: set[PeerId] = field(default_factory=set)
+    odds: list[set[PeerId]] = field(default_factory=list)
     dear: dict[PeerId, float] = field(default_factory=dict)
 
     def suspects(self, peer_id: PeerId) -> bool:
@@ -69,6 +70,9 @@ class Trust:
 
     def is_benched(self, peer_id: PeerId) -> bool:
         return peer_id in self.hiding
+
+    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
+        return {one, other} in self.odds
 
     def weight(self, peer_id: PeerId) -> float:
         return self.dear.get(peer_id, 1.0)
@@ -233,6 +237,22 @@ async def test_who_hides_what_it_has_to_keep_is_in_no_ticket_and_gets_none(hub: 
     hub.trust.hiding.add(IDS[0])
     with pytest.raises(NotAuthorized, match="gets no tickets for a day"):
         await hub.ticket(replace(ASKED, anonymous=True), IDS[0])
+
+
+async def test_two_that_are_at_odds_do_not_stand_side_by_side_where_there_are_others(
+    hub: Hub,
+) -> None:
+    for number in (1, 3):
+        hub.serves(number, 4, 10)
+    first = await hub.ticket()
+    entry, middle, _ = (stage.peer_id for stage in first.chain)
+    hub.trust.odds.append({entry, middle})
+    for after in (b"", first.request_id):
+        for _ in range(10):
+            ticket = await hub.ticket(replace(ASKED, after=after))
+            assert ticket.chain[1].peer_id == ({IDS[1], IDS[3]} - {middle}).pop()
+    hub.trust.odds.append({entry, ticket.chain[1].peer_id})
+    assert (await hub.ticket()).chain, "where nobody else is they serve"
 
 
 async def test_an_anonymous_request_begins_at_the_entry_that_asks_and_is_a_leech(

@@ -263,7 +263,7 @@ async def test_an_audit_that_takes_too_long_is_given_up(
         work = mesh.work()
         monkeypatch.setattr(mesh.compute, "run", stuck)
         began = trio.current_time()
-        assert (await mesh.auditor().audit(mesh.task(work.stage))).found == "unavailable"
+        assert (await mesh.auditor().audit(mesh.task(work.stage))).found == "unable"
         assert trio.current_time() - began == pytest.approx(AUDIT_SECONDS, abs=1e-6)
 
 
@@ -285,7 +285,7 @@ async def test_an_audit_takes_no_memory_that_sessions_may_need(
 ) -> None:
     monkeypatch.setattr(auditing, "free_memory", lambda _: 1000)
     async with a_mesh(toy_weights) as mesh:
-        assert (await mesh.auditor().audit(mesh.task(mesh.work().stage))).found == "unavailable"
+        assert (await mesh.auditor().audit(mesh.task(mesh.work().stage))).found == "unable"
 
 
 class Desk:
