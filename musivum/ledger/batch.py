@@ -182,7 +182,7 @@ def _told_again(known: Kept, claim: Claim) -> Outcome:
 
 
 def _unattested() -> Unattested:
-    return Unattested("an audit told against it: a neighbour says that other rows went between them")
+    return Unattested("an audit told against it, and for the neighbour that contradicts it")
 
 
 def _lines(claim: Claim, payment: Payment) -> list[Line]:
