@@ -4,6 +4,8 @@ python -m tests.mesh.audits.musivum_program [ARGUMENTS OF musivum]
 
     {"event": "opinion", "worker": ..., "auditor": ..., "verdict": ..., "request": ..., "at": ...}
     {"event": "in_vain", "worker": ..., "auditor": ..., "at": ...}
+    {"event": "ruled", "worker": ..., "request": ..., "ruling": ..., "at": ...}
+    {"event": "benched", "worker": ..., "at": ...}
     {"event": "slashed", "worker": ..., "reason": ..., "at": ...}
 
 Waits are shorter than a mesh needs, so that a test is over sooner; all else is as it is.
@@ -20,6 +22,7 @@ from musivum.audits.opinions import opinion_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit
 from musivum.cli import run
+from tessella.core.attesting import Ruling
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
 
@@ -40,6 +43,7 @@ def shorten_waits() -> None:
 def tell_of_audits() -> None:
     """Tell what auditors say, and what follows."""
     heard, in_vain, punish = Hearing.heard, Hearing.in_vain, Penalties.punish
+    rule, shown = Hearing._rule, Hearing._shown
 
     async def tell_heard(
         self: Hearing, audit: OpenAudit, auditor: PeerId, report: AuditReport
@@ -57,9 +61,23 @@ def tell_of_audits() -> None:
         )
         await heard(self, audit, auditor, report)
 
-    def tell_in_vain(self: Hearing, audit: OpenAudit, auditor: PeerId, *, has_other: bool) -> None:
+    async def tell_in_vain(
+        self: Hearing, audit: OpenAudit, auditor: PeerId, word: str, *, has_other: bool
+    ) -> None:
         tell("in_vain", audit.worker, auditor=auditor)
-        in_vain(self, audit, auditor, has_other=has_other)
+        await in_vain(self, audit, auditor, word, has_other=has_other)
+
+    async def tell_rule(self: Hearing, audit: OpenAudit, ruling: Ruling | None) -> None:
+        if audit.decides and ruling is not None:
+            request = audit.claim.request_id.hex()
+            tell("ruled", audit.worker, request=request, ruling=ruling.value)
+        await rule(self, audit, ruling)
+
+    def tell_shown(self: Hearing, peer_id: PeerId, *, is_shown: bool) -> None:
+        was_benched = self._standings.is_benched(peer_id)
+        shown(self, peer_id, is_shown=is_shown)
+        if self._standings.is_benched(peer_id) and not was_benched:
+            tell("benched", peer_id)
 
     async def tell_punish(self: Penalties, peer_id: PeerId, reason: str, hop_micro: int) -> bool:
         at = time.time()
@@ -70,6 +88,8 @@ def tell_of_audits() -> None:
 
     Hearing.heard = tell_heard  # type: ignore[method-assign]
     Hearing.in_vain = tell_in_vain  # type: ignore[method-assign]
+    Hearing._rule = tell_rule  # type: ignore[method-assign]
+    Hearing._shown = tell_shown  # type: ignore[method-assign]
     Penalties.punish = tell_punish  # type: ignore[method-assign]
 
 
