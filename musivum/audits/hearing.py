@@ -94,7 +94,8 @@ class Hearing:
 
         It lies, or was sent others than it was told of: nobody else can tell. Who does either does
         it to many, and an honest node meets few that do it. So whichever of the two was at odds
-        with more others of late is looked at, and counted as one that hides.
+        with more others of late is looked at, and counted as one that hides. Those that are out by
+        now speak for themselves: whoever met one of them is no worse for the next.
         """
         now, claim = self._clocks.wall(), audit.claim
         before, behind = audit.worker, claim.ticket.chain[claim.place + 1].peer_id
@@ -102,10 +103,13 @@ class Hearing:
         for one, other in ((behind, before), (before, behind)):
             standing = self._standings.of(one).after_dispute(other, now)
             self._standings.put(standing)
-            odds[one] = standing.at_odds(now)
+            odds[one] = sum(not self._is_out(peer) for peer in standing.at_odds(now))
         blamed = max(odds, key=lambda peer: odds[peer])
         self._shown(blamed, is_shown=False)
         self._standings.put(self._standings.of(blamed).suspected())
+
+    def _is_out(self, peer_id: PeerId) -> bool:
+        return self._standings.is_barred(peer_id) or self._standings.is_benched(peer_id)
 
     async def heard(self, audit: OpenAudit, auditor: PeerId, report: AuditReport) -> None:
         """An auditor says what it saw of a hop."""

@@ -112,9 +112,9 @@ class Standing:
         before = [(peer, at) for peer, at in self.odds if peer != other]
         return replace(self, odds=(*before, (other, now))[-KEPT_ODDS:])
 
-    def at_odds(self, now: float) -> int:
-        """With how many others it was at odds of late."""
-        return sum(now - at < ODDS_SECONDS for _, at in self.odds)
+    def at_odds(self, now: float) -> list[PeerId]:
+        """With whom it was at odds of late."""
+        return [PeerId(peer) for peer, at in self.odds if now - at < ODDS_SECONDS]
 
     def after_outvoted(self, now: float) -> Standing:
         """Two other auditors contradicted its word."""

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from musivum.audits.queue import OPEN_SECONDS
+from musivum.audits.standing import KEPT_SHOWN
 from musivum.placing.grants import Grants
 from musivum.testing import SMALL, clock
 from tessella.core.contracts import contract_of
@@ -242,7 +243,23 @@ async def test_who_is_at_odds_with_most_others_is_the_one_that_is_looked_at(
     assert standings.is_suspect(culprit)
     assert not standings.is_suspect(framed)
     assert standings.of(framed).shown == ()
-    assert standings.of(framed).at_odds(wall) == 1
+    assert standings.of(framed).at_odds(wall) == [culprit]
+
+
+async def test_who_met_others_that_are_out_by_now_is_not_blamed_for_the_next_one(
+    chain: Chain, autojump_clock: MockClock
+) -> None:
+    standings, (entry, liar) = chain.room.audits.standings, chain.workers
+    wall = chain.room.books.clocks.wall()
+    for number in (21, 22):
+        standings.put(standings.of(entry).after_dispute(peer(number), wall))
+        for _ in range(KEPT_SHOWN):
+            standings.put(standings.of(peer(number)).after_audit(wall, shown=False))
+    await chain.serves(second=OF_INPUTS)
+    await chain.says(GOOD, GOOD)
+    assert standings.is_suspect(liar)
+    assert not standings.is_suspect(entry)
+    assert standings.of(entry).shown == (True, True)
 
 
 async def test_who_lies_of_its_inputs_each_time_soon_gets_no_tickets(

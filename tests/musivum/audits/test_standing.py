@@ -80,16 +80,16 @@ def test_an_appeal_ends_the_time_without_tickets() -> None:
     assert not hiding.appealed(NOW).is_benched(NOW)
 
 
-def test_it_is_remembered_for_a_day_with_how_many_others_a_worker_was_at_odds() -> None:
+def test_it_is_remembered_for_a_day_with_which_others_a_worker_was_at_odds() -> None:
     standing = VETERAN
     for hour, other in enumerate("abab"):
         standing = standing.after_dispute(PeerId(other), NOW + 3600 * hour)
-    assert standing.at_odds(NOW + 3600 * 3) == 2
-    assert standing.at_odds(NOW + 3600 * 2 + ODDS_SECONDS) == 1
-    assert standing.at_odds(NOW + 3600 * 3 + ODDS_SECONDS) == 0
+    assert standing.at_odds(NOW + 3600 * 3) == ["a", "b"]
+    assert standing.at_odds(NOW + 3600 * 2 + ODDS_SECONDS) == ["b"]
+    assert standing.at_odds(NOW + 3600 * 3 + ODDS_SECONDS) == []
     for number in range(20):
         standing = standing.after_dispute(PeerId(str(number)), NOW)
-    assert standing.at_odds(NOW) == KEPT_ODDS
+    assert len(standing.at_odds(NOW)) == KEPT_ODDS
 
 
 def test_a_bar_wipes_the_record_and_comes_with_a_fine() -> None:
