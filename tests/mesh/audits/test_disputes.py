@@ -83,11 +83,13 @@ async def find_out(
     return disputes
 
 
+@pytest.mark.parametrize("number", ["first", "second"])
 async def test_who_says_that_other_rows_came_is_not_paid_and_soon_gets_no_tickets(
-    watched: Watched, say: Say
+    number: str, watched: Watched, say: Say
 ) -> None:
-    suspect = await watched.join("inputs")
-    disputes = await find_out(watched, "inputs", suspect, BENCHED, say, needed=DISPUTES)
+    """The second one contradicts those whom the first one did: they are blamed for neither."""
+    suspect, lie = await watched.join("inputs"), f"inputs-{number}"
+    disputes = await find_out(watched, lie, suspect, BENCHED, say, needed=DISPUTES)
     assert disputes == DISPUTES
     assert {each["ruling"] for each in ruled(watched, suspect)} == {"right"}
 
