@@ -5,6 +5,7 @@ python -m tests.mesh.audits.musivum_program [ARGUMENTS OF musivum]
     {"event": "opinion", "worker": ..., "auditor": ..., "verdict": ..., "request": ..., "at": ...}
     {"event": "in_vain", "worker": ..., "auditor": ..., "at": ...}
     {"event": "ruled", "worker": ..., "request": ..., "ruling": ..., "at": ...}
+    {"event": "unseen", "worker": ..., "at": ...}
     {"event": "benched", "worker": ..., "at": ...}
     {"event": "slashed", "worker": ..., "reason": ..., "at": ...}
 
@@ -76,6 +77,8 @@ def tell_of_audits() -> None:
     def tell_shown(self: Hearing, peer_id: PeerId, *, is_shown: bool) -> None:
         was_benched = self._standings.is_benched(peer_id)
         shown(self, peer_id, is_shown=is_shown)
+        if not is_shown:
+            tell("unseen", peer_id)
         if self._standings.is_benched(peer_id) and not was_benched:
             tell("benched", peer_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import pytest
 import trio
@@ -10,9 +11,10 @@ import trio
 from musivum.audits.standing import KEPT_SHOWN
 from p2p.host import open_host
 from p2p.peers import Host
+from tessella.client import Grant
 from tests.mesh.audits.afterwards import ask_afterwards, passes
 from tests.mesh.audits.conftest import Say
-from tests.mesh.audits.verdicts import audited, paid_beside, proofs_of, ruled
+from tests.mesh.audits.verdicts import Paid, audited, paid_beside, proofs_of, ruled
 from tests.mesh.audits.watched import Node, Watched
 from tests.mesh.restarts.program import LOOK_SECONDS
 from tests.mesh.settlement.forked import until
@@ -53,34 +55,55 @@ async def ask_until(
     )
 
 
-async def find_out(
-    watched: Watched, lie: str, suspect: Node, event: str, say: Say, *, needed: int
-) -> int:
-    """Have a suspect found out, all others paid, and nothing pass it; its disputes until then."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of a suspect, and of all others."""
+
+    disputes: int
+    """Of its requests, that were decided until it was found out."""
+    seconds: float
+    paid: Paid
+    paid_seconds: float
+    """From there on, until everybody beside it was paid."""
+    grants: list[Grant]
+    """Made after that."""
+    passed: int
+    """Sessions that passed it after that."""
+
+
+async def find_out(watched: Watched, suspect: Node, event: str, *, needed: int = DISPUTES) -> Found:
+    """Have a suspect found out, all others paid, and see where sessions go from there on."""
     began = time.time()
     async with open_host(watched.client, listen=[]) as host:
         at = await ask_until(watched, host, suspect, event, needed=needed)
-        disputes = sum(each["at"] <= at for each in ruled(watched, suspect))
+        disputes = len([each for each in ruled(watched, suspect) if each["at"] <= at])
         await until(lambda: not paid_beside(watched, suspect).short, PAID_SECONDS)
         paid, took = paid_beside(watched, suspect), time.time() - at
         grants = [await watched.grant(host) for _ in range(GRANTS)]
         passed = await ask_afterwards(watched, host, suspect)
     suspect.program.end()
-    named = sum(passes(grant, suspect) for grant in grants)
+    return Found(disputes, at - began, paid, took, grants, passed)
+
+
+def check(watched: Watched, lie: str, suspect: Node, found: Found, say: Say) -> None:
+    """The suspect was not paid and is out; nobody honest lost anything."""
+    named = sum(passes(grant, suspect) for grant in found.grants)
+    blamed = watched.told("unseen", *watched.peers)
     out = watched.told(BENCHED, *watched.peers) + watched.told(SLASHED, *watched.peers)
+    paid = found.paid
     say(
         f"audits {lie}",
-        f"lie={lie} disputes={disputes} {event}_s={at - began:.1f} proofs={proofs_of(suspect)} "
-        f"micro={paid.micro} beside={paid.beside} short={len(paid.short)} paid_s={took:.1f} "
-        f"grants_after={GRANTS} named={named} sessions_after={passed} honest_out={len(out)}",
+        f"lie={lie} disputes={found.disputes} out_s={found.seconds:.1f} "
+        f"proofs={proofs_of(suspect)} micro={paid.micro} beside={paid.beside} "
+        f"short={len(paid.short)} paid_s={found.paid_seconds:.1f} grants_after={GRANTS} "
+        f"named={named} sessions_after={found.passed} honest_blamed={len(blamed)} "
+        f"honest_out={len(out)}",
     )
-    assert paid.micro == 0
+    assert (paid.micro, paid.beside) == (0, 2 * proofs_of(suspect))
     assert paid.short == [], watched.errors()
-    assert (named, passed, out) == (0, 0, [])
-    assert all(any(passes(grant, node) for grant in grants) for node in watched.honest)
-    assert set(watched.peers) <= await watched.serving()
+    assert (named, found.passed, blamed, out) == (0, 0, [], [])
+    assert all(any(passes(grant, node) for grant in found.grants) for node in watched.honest)
     assert "Traceback" not in watched.errors()
-    return disputes
 
 
 @pytest.mark.parametrize("number", ["first", "second"])
@@ -88,9 +111,10 @@ async def test_who_says_that_other_rows_came_is_not_paid_and_soon_gets_no_ticket
     number: str, watched: Watched, say: Say
 ) -> None:
     """The second one contradicts those whom the first one did: they are blamed for neither."""
-    suspect, lie = await watched.join("inputs"), f"inputs-{number}"
-    disputes = await find_out(watched, lie, suspect, BENCHED, say, needed=DISPUTES)
-    assert disputes == DISPUTES
+    suspect = await watched.join("inputs")
+    found = await find_out(watched, suspect, BENCHED)
+    check(watched, f"inputs-{number}", suspect, found, say)
+    assert found.disputes == DISPUTES
     assert {each["ruling"] for each in ruled(watched, suspect)} == {"right"}
 
 
@@ -98,7 +122,8 @@ async def test_who_says_that_it_sent_other_rows_than_it_shows_is_slashed(
     watched: Watched, say: Say
 ) -> None:
     suspect = await watched.join("outputs")
-    await find_out(watched, "outputs", suspect, SLASHED, say, needed=1)
+    found = await find_out(watched, suspect, SLASHED, needed=1)
+    check(watched, "outputs", suspect, found, say)
     said = audited(watched, suspect)
     assert {each["verdict"] for each in said.opinions} == {"fraud"}
     assert said.different("auditor") > 1
@@ -108,5 +133,6 @@ async def test_who_shows_no_rows_for_what_it_says_it_sent_is_not_paid_and_soon_g
     watched: Watched, say: Say
 ) -> None:
     suspect = await watched.join("hidden")
-    await find_out(watched, "hidden", suspect, BENCHED, say, needed=HIDDEN_DISPUTES)
+    found = await find_out(watched, suspect, BENCHED, needed=HIDDEN_DISPUTES)
+    check(watched, "hidden", suspect, found, say)
     assert {each["ruling"] for each in ruled(watched, suspect)} == {"wrong"}

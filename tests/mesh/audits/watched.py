@@ -103,7 +103,7 @@ class Watched:
     async def join(self, cheat: str, *args: str, canary_mode: str = "off") -> Node:
         """One more node of the middle, with a key of its own, listed."""
         self.suspects += 1
-        said = {"canary_mode": canary_mode}
+        said: dict[str, object] = {"canary_mode": canary_mode}
         program = self._program(f"suspect-{self.suspects}", cheat, MIDDLE, said, *args)
         program.start()
         node = await _node(program)
