@@ -197,6 +197,9 @@ class Grants:
                 break
         return chain
 
+    def _gets_on(self, peer_id: PeerId, chain: Sequence[Stage]) -> bool:
+        return not any(self._trust.are_at_odds(peer_id, stage.peer_id) for stage in chain)
+
     def _behind_odds(self, chain: Sequence[Stage]) -> PeerId | None:
         for before, behind in pairwise(chain):
             if self._trust.are_at_odds(before.peer_id, behind.peer_id):
@@ -288,7 +291,8 @@ class Grants:
 
     def _ticket(self, request_id: bytes, drawn: _Drawn, asked: AskGrant, tier: Tier) -> Ticket:
         nodes = {node.peer_id: node for node in self._fitting(drawn.model, drawn.contract)}
-        spares = spares_of([node.row for node in nodes.values()], drawn.chain)
+        rows = [node.row for node in nodes.values() if self._gets_on(node.peer_id, drawn.chain)]
+        spares = spares_of(rows, drawn.chain)
         wire = nodes[drawn.chain[0].peer_id].row.dtype
         now = self._books.clocks.wall()
 

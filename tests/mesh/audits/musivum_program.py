@@ -3,7 +3,10 @@
 python -m tests.mesh.audits.musivum_program [ARGUMENTS OF musivum]
 
     {"event": "opinion", "worker": ..., "auditor": ..., "verdict": ..., "request": ..., "at": ...}
-    {"event": "in_vain", "worker": ..., "auditor": ..., "at": ...}
+    {"event": "in_vain", "worker": ..., "word": ..., "at": ...}
+    {"event": "ruled", "worker": ..., "request": ..., "ruling": ..., "at": ...}
+    {"event": "unseen", "worker": ..., "at": ...}
+    {"event": "benched", "worker": ..., "at": ...}
     {"event": "slashed", "worker": ..., "reason": ..., "at": ...}
 
 Waits are shorter than a mesh needs, so that a test is over sooner; all else is as it is.
@@ -20,6 +23,7 @@ from musivum.audits.opinions import opinion_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit
 from musivum.cli import run
+from tessella.core.attesting import Ruling
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
 
@@ -28,6 +32,10 @@ def tell(event: str, worker: PeerId, *, at: float | None = None, **more: object)
     """A line on stdout; `at` is seconds since 1970."""
     fact = {"event": event, "worker": worker, "at": time.time() if at is None else at, **more}
     print(json.dumps(fact), flush=True)  # noqa: T201 - what is read by whoever asked
+
+
+# In place of a ruling, where audits told nothing.
+NOTHING = "nothing"
 
 
 def shorten_waits() -> None:
@@ -40,6 +48,7 @@ def shorten_waits() -> None:
 def tell_of_audits() -> None:
     """Tell what auditors say, and what follows."""
     heard, in_vain, punish = Hearing.heard, Hearing.in_vain, Penalties.punish
+    rule, shown, shown_ids = Hearing._rule, Hearing._shown, Hearing._shown_ids
 
     async def tell_heard(
         self: Hearing, audit: OpenAudit, auditor: PeerId, report: AuditReport
@@ -57,9 +66,25 @@ def tell_of_audits() -> None:
         )
         await heard(self, audit, auditor, report)
 
-    def tell_in_vain(self: Hearing, audit: OpenAudit, auditor: PeerId, *, has_other: bool) -> None:
-        tell("in_vain", audit.worker, auditor=auditor)
-        in_vain(self, audit, auditor, has_other=has_other)
+    async def tell_in_vain(self: Hearing, audit: OpenAudit, word: str) -> None:
+        tell("in_vain", audit.worker, word=word)
+        await in_vain(self, audit, word)
+
+    async def tell_rule(self: Hearing, audit: OpenAudit, ruling: Ruling | None) -> None:
+        if audit.decides:
+            said = ruling.value if ruling is not None else NOTHING
+            tell("ruled", audit.worker, request=audit.claim.request_id.hex(), ruling=said)
+        await rule(self, audit, ruling)
+
+    def tell_shown(self: Hearing, peer_id: PeerId, *, is_shown: bool) -> None:
+        shown(self, peer_id, is_shown=is_shown)
+        if not is_shown:
+            tell("unseen", peer_id)
+
+    def tell_shown_ids(self: Hearing, peer_id: PeerId, *, are_shown: bool) -> None:
+        shown_ids(self, peer_id, are_shown=are_shown)
+        if self._standings.is_benched(peer_id):
+            tell("benched", peer_id)
 
     async def tell_punish(self: Penalties, peer_id: PeerId, reason: str, hop_micro: int) -> bool:
         at = time.time()
@@ -70,6 +95,9 @@ def tell_of_audits() -> None:
 
     Hearing.heard = tell_heard  # type: ignore[method-assign]
     Hearing.in_vain = tell_in_vain  # type: ignore[method-assign]
+    Hearing._rule = tell_rule  # type: ignore[method-assign]
+    Hearing._shown = tell_shown  # type: ignore[method-assign]
+    Hearing._shown_ids = tell_shown_ids  # type: ignore[method-assign]
     Penalties.punish = tell_punish  # type: ignore[method-assign]
 
 

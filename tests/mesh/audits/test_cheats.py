@@ -3,88 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 import trio
 
 from p2p.host import open_host
 from p2p.peers import Host
-from tessella.client import Grant
 from tessella.core.audits import GUILTY_AUDITORS, GUILTY_REQUESTS
+from tests.mesh.audits.afterwards import Way, ask_afterwards, passes
+from tests.mesh.audits.conftest import Say
 from tests.mesh.audits.verdicts import audited, fines_of, proofs_of
-from tests.mesh.audits.watched import WATERMARK, Node, Watched, open_watched
+from tests.mesh.audits.watched import WATERMARK, Node, Watched
 from tests.mesh.audits.worker_program import COPY
 from tests.mesh.restarts.program import BEAT
 
 pytestmark = [pytest.mark.mesh, pytest.mark.slow, pytest.mark.timeout(300)]
 
 CAUGHT_SECONDS = 40.0
-# For this long after a slash, and a beat, somebody looks where sessions go.
-LOOKED_SECONDS = 0.5
-# Requests with a ticket, and without one, that are made when a culprit is gone.
-AFTERWARDS = 6
 # Grants of a mesh with a canary in it: an ordinary node would be in a quarter of their chains.
 GRANTS = 60
 HONEST_AUDITS = 30
 HONEST_SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A mesh of honest nodes, for all cases."""
-    with open_watched(tmp_path_factory.mktemp("watched")) as running:
-        yield running
-
-
-Say = Callable[[str, str], None]
-
-
-@pytest.fixture
-def say(record_property: Callable[[str, object], None]) -> Say:
-    """A function that prints the line of a case."""
-
-    def said(name: str, line: str) -> None:
-        print(f"\n{line}")  # noqa: T201 - what a run is for
-        record_property(name, line)
-
-    return said
-
-
-@dataclass
-class Way:
-    """Where sessions go from the slash of a node on."""
-
-    node: Node
-    since: float
-    first_look: float = 0.0
-    """Seconds after the slash, as the others."""
-    last_seen: float = 0.0
-    """When it was last listed or granted; 0 if it was gone at the first look."""
-    grants: int = 0
-
-    def look(self, *, is_here: bool) -> None:
-        """It was seen a moment ago, or not."""
-        if is_here:
-            self.last_seen = time.time() - self.since
-
-    async def follow(self, watched: Watched, host: Host) -> None:
-        """Look until a beat is over, and then for a while."""
-        self.first_look = time.time() - self.since
-        until = self.since + max(BEAT, self.first_look) + LOOKED_SECONDS
-        while time.time() < until:
-            self.look(is_here=self.node.peer_id in await watched.planned.peers())
-            grant = await watched.grant(host)
-            self.look(is_here=passes(grant, self.node))
-            self.grants += 1
-
-
-def passes(grant: Grant, node: Node) -> bool:
-    """Whether a session of this grant passes a node, or may come to pass it."""
-    return any(
-        stage.peer_id == node.peer_id for stage in (*grant.ticket.chain, *grant.ticket.spares)
-    )
 
 
 async def ask_until_slashed(watched: Watched, host: Host, suspect: Node) -> float:
@@ -100,16 +39,6 @@ async def ask_until_slashed(watched: Watched, host: Host, suspect: Node) -> floa
     )
 
 
-async def ask_afterwards(watched: Watched, host: Host, suspect: Node) -> int:
-    """How many sessions pass a culprit that is gone, of clients with a ticket and without one."""
-    before, answers = await watched.opened_at(host, suspect), watched.answers
-    for _ in range(AFTERWARDS):
-        await watched.ask(host, await watched.grant(host))
-        await watched.ask_without_ticket(host)
-    assert watched.answers == answers + 2 * AFTERWARDS
-    return await watched.opened_at(host, suspect) - before
-
-
 async def catch(watched: Watched, name: str, suspect: Node, say: Say) -> None:
     """Have a suspect caught, and nothing pass it from there on."""
     began = time.time()
@@ -119,7 +48,7 @@ async def catch(watched: Watched, name: str, suspect: Node, say: Say) -> None:
         await way.follow(watched, host)
         passed = await ask_afterwards(watched, host, suspect)
     suspect.program.end()
-    fines = fines_of(watched.musivum.home / "musivum.db", suspect.peer_id)
+    fines = fines_of(watched.ledger, suspect.peer_id)
     say(
         f"audits {name}",
         f"cheat={name} proofs={proofs} {said.words} until_caught={said.until_caught} "

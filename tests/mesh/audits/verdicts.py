@@ -11,8 +11,9 @@ from typing import Any
 from tessella.core.audits import Verdict
 from tessella.core.ids import PeerId
 from tessella.core.ledger import SLASHED, open_entry
+from tessella.core.settlement import MICRO_PER_LAYER_TOKEN
 from tests.mesh.audits.watched import Node, Watched
-from tests.mesh.settlement.accounts import read_book
+from tests.mesh.settlement.accounts import Row, read_book, read_payments
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,44 @@ def audited(watched: Watched, *nodes: Node) -> Audited:
 def proofs_of(node: Node) -> int:
     """How many sessions a node has proofs of."""
     return len(read_book(node.book))
+
+
+def ruled(watched: Watched, node: Node) -> list[dict[str, Any]]:
+    """What audits told of the disputes over a node's requests."""
+    requests = {row.request_id.hex() for row in read_book(node.book)}
+    events = watched.musivum.events()
+    return [each for each in events if each["event"] == "ruled" and each["request"] in requests]
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What the ledger says of the requests that passed a node."""
+
+    micro: int
+    """That it was paid itself."""
+    beside: int
+    """Proofs that honest nodes have of these requests."""
+    short: list[Row]
+    """Those of them that were not paid in full."""
+
+
+def paid_beside(watched: Watched, node: Node) -> Paid:
+    """What a node and the honest ones were paid for the same requests."""
+    payments = read_payments(watched.ledger)
+    requests = {row.request_id for row in read_book(node.book)}
+    rows = [
+        row
+        for honest in watched.honest
+        for row in read_book(honest.book)
+        if row.request_id in requests
+    ]
+    short = [
+        row
+        for row in rows
+        if payments[row.request_id, row.worker] != row.layer_positions * MICRO_PER_LAYER_TOKEN
+    ]
+    micro = sum(payments[request_id, node.peer_id] for request_id in requests)
+    return Paid(micro, len(rows), short)
 
 
 def fines_of(ledger: Path, peer_id: PeerId) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import string
@@ -29,12 +30,13 @@ from tests.mesh.settlement.forked import Forked, Forker, open_forker
 
 WORKER, MUSIVUM = "tests.mesh.audits.worker_program", "tests.mesh.audits.musivum_program"
 MODEL = ModelId("toy")
-# Who is suspected joins those of the middle: of them, two can look at each of its hops even while
-# one is left out, as the one who judged it the last time.
+# Who is suspected joins those of the middle. Two look at a disputed hop beside the three of its
+# chain, so there are three entries; and three of the middle, of which one looks at nobody's hops.
 MIDDLE = "2:4"
-RANGES = ("0:2", "0:2", MIDDLE, MIDDLE, MIDDLE, "4:6", "4:6")
-# One of the middle marks whatever it is asked for past musivum.
-WATERMARK = 4
+RANGES = ("0:2", "0:2", "0:2", MIDDLE, MIDDLE, MIDDLE, "4:6", "4:6")
+# One of the middle marks whatever it is asked for past musivum. Its mark speaks against nobody in
+# whose audit it has a word itself, so it has none.
+WATERMARK = 5
 # Positions of a session, prompt and answer together.
 POSITIONS = 128
 ANSWER_TOKENS = 6
@@ -75,12 +77,22 @@ class Watched:
     suspects: int = 0
     client: Identity = field(default_factory=lambda: Identity(os.urandom(32)))
 
+    @property
+    def ledger(self) -> Path:
+        """The file of musivum's database."""
+        return self.musivum.home / "musivum.db"
+
+    @property
+    def peers(self) -> list[PeerId]:
+        """The honest nodes' ids."""
+        return [node.peer_id for node in self.honest]
+
     async def start(self) -> None:
         """All of them, side by side."""
         write_toy(self.directory / "toy", shape=toy_shape(layers=6))
         self.musivum.start()
         started = [
-            self._program(f"honest-{number}", HONEST, layers, _mode_of(number))
+            self._program(f"honest-{number}", HONEST, layers, _settings_of(number))
             for number, layers in enumerate(RANGES)
         ]
         for program in started:
@@ -91,17 +103,21 @@ class Watched:
     async def join(self, cheat: str, *args: str, canary_mode: str = "off") -> Node:
         """One more node of the middle, with a key of its own, listed."""
         self.suspects += 1
-        program = self._program(f"suspect-{self.suspects}", cheat, MIDDLE, canary_mode, *args)
+        said: dict[str, object] = {"canary_mode": canary_mode}
+        program = self._program(f"suspect-{self.suspects}", cheat, MIDDLE, said, *args)
         program.start()
         node = await _node(program)
         await self.listed(node)
         return node
 
-    def _program(self, name: str, cheat: str, layers: str, canary_mode: str, *args: str) -> Forked:
+    def _program(
+        self, name: str, cheat: str, layers: str, said: dict[str, object], *args: str
+    ) -> Forked:
         home = self.directory / name
         home.mkdir()
         settings = home / "worker_config.toml"
-        settings.write_text(f'[worker]\ncanary_mode = "{canary_mode}"\n')
+        lines = [f"{key} = {json.dumps(value)}" for key, value in said.items()]
+        settings.write_text("\n".join(["[worker]", *lines, ""]))
         given = [cheat, "--layers", layers, "--listen", f"/ip4/{HOST}/tcp/0", "--no-api"]
         for place in self.planned.address.full():
             given += ["--musivum", place]
@@ -169,8 +185,8 @@ class Watched:
                 program.end()
 
 
-def _mode_of(number: int) -> str:
-    return "watermark" if number == WATERMARK else "off"
+def _settings_of(number: int) -> dict[str, object]:
+    return {"canary_mode": "watermark", "audits": False} if number == WATERMARK else {}
 
 
 async def _node(program: Forked) -> Node:

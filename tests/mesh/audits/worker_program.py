@@ -2,9 +2,9 @@
 
 python -m tests.mesh.audits.worker_program CHEAT [ARGUMENTS OF tessella-worker]
 
-CHEAT is `honest`, one of `cheats`, or `copy:` and the address of whom it copies. Waits are shorter
-than a mesh needs, so that a test is over sooner, and all nodes say that they are equally fast; all
-else is the worker as it is.
+CHEAT is `honest`, one of `cheats` or of `lies`, or `copy:` and the address of whom it copies. Waits
+are shorter than a mesh needs, so that a test is over sooner, and all nodes say that they are
+equally fast; all else is the worker as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessella.cli.worker import run
 from tessella.worker.audits import room
 from tessella.worker.counters import Counters
 from tessella.worker.proofs import upload
-from tests.mesh.audits import cheats
+from tests.mesh.audits import cheats, lies
 from tests.mesh.audits.copying import copy
 
 HONEST, COPY = "honest", "copy"
@@ -29,6 +29,9 @@ CHEATS = {
     "skip": cheats.skip,
     "stale": cheats.stale,
     "lower": cheats.lower,
+    "inputs": lies.inputs,
+    "outputs": lies.outputs,
+    "hidden": lies.hidden,
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tessella.core.ids import PeerId
-from tessella.core.ledger import Walk, open_entry
+from tessella.core.ledger import Entry, Walk, open_entry
 from tessella.core.settlement import MICRO_PER_LAYER_TOKEN
 
 Pair = tuple[bytes, str]
@@ -85,6 +85,21 @@ def read_paid(path: Path) -> int:
         return int(paid)
 
 
+def read_payments(ledger: Path) -> Counter[Pair]:
+    """The micro-credits that were paid for each request to each worker, as entries say."""
+    found = Counter[Pair]()
+    with closing(_open(ledger)) as db:
+        for (payload,) in db.execute("SELECT payload FROM entries ORDER BY sequence"):
+            entry = open_entry(payload)
+            if entry.kind == "payment":
+                found[entry.request_id, entry.worker] += _earned(entry)
+    return found
+
+
+def _earned(entry: Entry) -> int:
+    return sum(line.amount for line in entry.lines if line.account == entry.worker)
+
+
 def unsettled(books: Sequence[Path]) -> list[Row]:
     """Proofs that are not settled, but for those whose neighbour will never speak.
 
@@ -112,7 +127,7 @@ def compare(books: Sequence[Path], ledger: Path, origin: PeerId) -> Compared:
             if entry.kind == "payment":
                 pair = entry.request_id, entry.worker
                 entries[pair] += 1
-                earned = sum(line.amount for line in entry.lines if line.account == entry.worker)
+                earned = _earned(entry)
                 found.micro += earned
                 _check_pay(found, rows.get(pair), earned)
         balances = dict(db.execute("SELECT account, micro FROM balances"))

@@ -251,6 +251,7 @@ async def test_two_that_are_at_odds_do_not_stand_side_by_side_where_there_are_ot
         for _ in range(10):
             ticket = await hub.ticket(replace(ASKED, after=after))
             assert ticket.chain[1].peer_id == ({IDS[1], IDS[3]} - {middle}).pop()
+            assert middle not in {spare.peer_id for spare in ticket.spares}
     hub.trust.odds.append({entry, ticket.chain[1].peer_id})
     assert (await hub.ticket()).chain, "where nobody else is they serve"
 
