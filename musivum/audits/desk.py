@@ -219,6 +219,7 @@ class Audits:
         """
         now, wall = self._mesh.clocks.now(), self._mesh.clocks.wall()
         self._giving.expire(now)
+        self._open.expire(now)
         self._choosing.expire(now)
         self._marks.expire(wall)
         for audit in self._open:

@@ -20,6 +20,8 @@ from tessella.core.proofs import Claim, SignedProof
 
 # Each holds a proof of at most 32 KiB; a mesh of hundreds of hops a minute draws a few a second.
 MAX_OPEN = 4096
+# Disputes that are remembered, so that what told nothing is not looked at again and again.
+MAX_DECIDED = 4 * MAX_OPEN
 # What was kept of a request is let go of an hour after it ended. Ten minutes of that are for who is
 # given its audit last: later nothing that cannot be seen speaks against anybody.
 OPEN_SECONDS = 3000.0
@@ -77,7 +79,8 @@ class OpenAudits:
         self._named: dict[bytes, OpenAudit] = {}
         self._given_to: Counter[PeerId] = Counter()
         self._accused_by: Counter[PeerId] = Counter()
-        self._deciding: set[bytes] = set()
+        # Disputes that are looked at, or were, and until when nobody has to look again.
+        self._deciding: dict[bytes, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -89,7 +92,7 @@ class OpenAudits:
         return audit in self._open
 
     def decides(self, digest: bytes) -> bool:
-        """Whether the proof of that digest is looked at for a dispute."""
+        """Whether the proof of that digest is looked at for a dispute, or was a moment ago."""
         return digest in self._deciding
 
     def add(self, audit: OpenAudit) -> OpenAudit | None:
@@ -99,7 +102,7 @@ class OpenAudits:
         self._by_need.add(audit.need, audit)
         self._of[audit.worker] += 1
         if audit.decides:
-            self._deciding.add(audit.claim.digest)
+            self._deciding[audit.claim.digest] = audit.closes_at
         return dropped
 
     def _make_room(self) -> OpenAudit:
@@ -119,7 +122,6 @@ class OpenAudits:
             self._by_need.remove(audit.need, audit)
             _count_down(self._of, audit.worker)
             self._take_back(audit)
-            self._deciding.discard(audit.claim.digest)
             for opinion in audit.opinions:
                 self._count_accusation(opinion, -1)
 
@@ -170,6 +172,13 @@ class OpenAudits:
     def held_by(self, auditor: PeerId) -> int:
         """How many tasks an auditor has now."""
         return self._given_to[auditor]
+
+    def expire(self, now: float) -> None:
+        """Forget disputes that nobody can look at any more."""
+        over = [digest for digest, until in self._deciding.items() if until < now]
+        surplus = list(self._deciding)[: max(0, len(self._deciding) - MAX_DECIDED)]
+        for digest in {*over, *surplus}:
+            del self._deciding[digest]
 
     def named(self, audit_id: bytes) -> OpenAudit | None:
         """The one whose task has this name now."""

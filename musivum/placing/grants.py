@@ -11,6 +11,7 @@ that was drawn.
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -52,8 +53,8 @@ KEPT_SECONDS = 3600.0
 MAX_REMEMBERED = 32_768
 # Of those that are too old, or too many, that one more grant forgets at once.
 MAX_FORGOTTEN = 16
-# Draws without one more of those that are at odds with whom they stand behind.
-MAX_REDRAWS = 8
+# Draws until no two that are at odds stand side by side.
+MAX_DRAWS = 16
 
 
 # What nobody can foresee.
@@ -181,29 +182,42 @@ class Grants:
     def _in_peace(
         self, rows: Sequence[PeerRow], layers: int, first: PeerId | None
     ) -> tuple[Stage, ...]:
-        """A chain in which no two are at odds, where there is another one. Raises ModelUnavailable.
+        """A chain in which no two neighbours are at odds, where there is one. Raises
+        ModelUnavailable.
 
-        Of two whose proofs contradict each other nobody may know which one lies.
+        Of two whose proofs contradict each other nobody may know which one lies, so one of them is
+        left out, and where that does not do the other.
         """
-        chain = draw_chain(rows, layers, first, self._rng)
-        for _ in range(MAX_REDRAWS):
-            behind = self._behind_odds(chain)
-            if behind is None:
+        left_out, chains = deque([frozenset[PeerId]()]), list[tuple[Stage, ...]]()
+        for _ in range(MAX_DRAWS):
+            if not left_out:
                 break
-            rows = [row for row in rows if row.peer_id != behind]
+            out = left_out.popleft()
             try:
-                chain = draw_chain(rows, layers, first, self._rng)
+                some = [row for row in rows if row.peer_id not in out]
+                chains.append(draw_chain(some, layers, first, self._rng))
             except ModelUnavailable:
-                break
-        return chain
+                if not out:
+                    raise
+                continue
+            at_odds = self._at_odds(chains[-1])
+            if at_odds is None:
+                return chains[-1]
+            left_out += [out | {each} for each in at_odds if each != first]
+        return chains[0]
 
-    def _gets_on(self, peer_id: PeerId, chain: Sequence[Stage]) -> bool:
-        return not any(self._trust.are_at_odds(peer_id, stage.peer_id) for stage in chain)
+    def _may_stand_in(self, peer_id: PeerId, chain: Sequence[Stage]) -> bool:
+        """Whether a node is in a chain, or might take another one's place in it."""
+        peers = [stage.peer_id for stage in chain]
+        return peer_id in peers or not any(
+            self._trust.are_at_odds(peer_id, other) for other in peers
+        )
 
-    def _behind_odds(self, chain: Sequence[Stage]) -> PeerId | None:
+    def _at_odds(self, chain: Sequence[Stage]) -> tuple[PeerId, PeerId] | None:
+        """Two neighbours that should not be; the one behind comes first."""
         for before, behind in pairwise(chain):
             if self._trust.are_at_odds(before.peer_id, behind.peer_id):
-                return behind.peer_id
+                return behind.peer_id, before.peer_id
         return None
 
     def _fitting(self, model: ModelId, contract: str) -> list[Node]:
@@ -270,7 +284,7 @@ class Grants:
         wanted = (caller, asked.anonymous, asked.model)
         if (known.caller, known.anonymous, known.model) != wanted:
             return None
-        if self._behind_odds(known.chain) is not None:
+        if self._at_odds(known.chain) is not None:
             return None
         return known if all(self._serves(stage, known) for stage in known.chain) else None
 
@@ -291,7 +305,9 @@ class Grants:
 
     def _ticket(self, request_id: bytes, drawn: _Drawn, asked: AskGrant, tier: Tier) -> Ticket:
         nodes = {node.peer_id: node for node in self._fitting(drawn.model, drawn.contract)}
-        rows = [node.row for node in nodes.values() if self._gets_on(node.peer_id, drawn.chain)]
+        rows = [
+            node.row for node in nodes.values() if self._may_stand_in(node.peer_id, drawn.chain)
+        ]
         spares = spares_of(rows, drawn.chain)
         wire = nodes[drawn.chain[0].peer_id].row.dtype
         now = self._books.clocks.wall()

@@ -157,12 +157,17 @@ async def test_what_was_not_seen_by_two_leaves_both_waiting_for_half_and_apart(
     room = chain.room
     await chain.serves(first=OF_OUTPUTS)
     await chain.says(*reports)
+    again = await room.ledger.disputes()
+    room.audits.disputed(again)
+    assert len(again) == 1
     assert await chain.paid() == [0, 0]
     room.time.jump(OPEN_SECONDS + 1000)
     await room.audits.tick()
     assert await chain.paid() == [0, 0]
     counters = room.audits.counters()
     assert (counters["open"], counters[counted], counters["unruled"]) == (0, 1, 1)
+    await chain.room.ledger.settle(chain.proofs)
+    assert room.audits.counters()["open"] == 0
     assert room.audits.are_at_odds(*chain.workers)
     assert room.audits.are_at_odds(*reversed(chain.workers))
     assert not room.audits.suspects(chain.workers[1])

@@ -256,6 +256,18 @@ async def test_two_that_are_at_odds_do_not_stand_side_by_side_where_there_are_ot
     assert (await hub.ticket()).chain, "where nobody else is they serve"
 
 
+async def test_who_is_at_odds_with_all_that_stand_behind_it_is_left_out_itself(hub: Hub) -> None:
+    for number in (1, 3):
+        hub.serves(number, 4, 10)
+    for number in (2, 4):
+        hub.serves(number, 10, 12)
+    liar = (await hub.ticket()).chain[1].peer_id
+    hub.trust.odds += [{liar, IDS[2]}, {liar, IDS[4]}]
+    for _ in range(20):
+        ticket = await hub.ticket()
+        assert liar not in {stage.peer_id for stage in (*ticket.chain, *ticket.spares)}
+
+
 async def test_an_anonymous_request_begins_at_the_entry_that_asks_and_is_a_leech(
     hub: Hub,
 ) -> None:
