@@ -11,10 +11,9 @@ that was drawn.
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Protocol
 
 from musivum.config import MusivumConfig
@@ -22,7 +21,7 @@ from musivum.nodes.availability import unavailable
 from musivum.nodes.books import Books
 from musivum.nodes.node import Node
 from musivum.placing.given import Given
-from tessella.core.draw import Lot, as_measured, draw_chain, spares_of
+from tessella.core.draw import Lot, as_measured, spares_of
 from tessella.core.errors import (
     BadRequest,
     ModelUnavailable,
@@ -34,6 +33,7 @@ from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import AskGrant, Granted, Stage, Ticket, TicketStage
 from tessella.core.numeric import NumericClass
+from tessella.core.peace import draw_in_peace, find_odds, may_stand_in
 from tessella.core.peers import PeerRow
 from tessella.core.shapes import DType
 from tessella.core.tickets import (
@@ -53,8 +53,6 @@ KEPT_SECONDS = 3600.0
 MAX_REMEMBERED = 32_768
 # Of those that are too old, or too many, that one more grant forgets at once.
 MAX_FORGOTTEN = 16
-# Draws until no two that are at odds stand side by side.
-MAX_DRAWS = 16
 
 
 # What nobody can foresee.
@@ -171,54 +169,14 @@ class Grants:
         first = self._first(caller, model) if asked.anonymous else None
         rows = [self._priced(row) for row in as_measured(map(self._loaded, nodes))]
         try:
-            chain = self._in_peace(rows, manifest.shape.layers, first)
+            at_odds = self._trust.are_at_odds
+            chain = draw_in_peace(rows, manifest.shape.layers, first, self._rng, at_odds)
         except ModelUnavailable as exc:
             raise self._told(model, nodes) or exc from None
         if len(chain) > MAX_STAGES:
             raise ModelUnavailable(f"{model}: {len(chain)} stages, over {MAX_STAGES}")
         at = self._books.clocks.now()
         return _Drawn(caller, asked.anonymous, model, manifest.contract, chain, at)
-
-    def _in_peace(
-        self, rows: Sequence[PeerRow], layers: int, first: PeerId | None
-    ) -> tuple[Stage, ...]:
-        """A chain in which no two neighbours are at odds, where there is one. Raises
-        ModelUnavailable.
-
-        Of two whose proofs contradict each other nobody may know which one lies, so one of them is
-        left out, and where that does not do the other.
-        """
-        left_out, chains = deque([frozenset[PeerId]()]), list[tuple[Stage, ...]]()
-        for _ in range(MAX_DRAWS):
-            if not left_out:
-                break
-            out = left_out.popleft()
-            try:
-                some = [row for row in rows if row.peer_id not in out]
-                chains.append(draw_chain(some, layers, first, self._rng))
-            except ModelUnavailable:
-                if not out:
-                    raise
-                continue
-            at_odds = self._at_odds(chains[-1])
-            if at_odds is None:
-                return chains[-1]
-            left_out += [out | {each} for each in at_odds if each != first]
-        return chains[0]
-
-    def _may_stand_in(self, peer_id: PeerId, chain: Sequence[Stage]) -> bool:
-        """Whether a node is in a chain, or might take another one's place in it."""
-        peers = [stage.peer_id for stage in chain]
-        return peer_id in peers or not any(
-            self._trust.are_at_odds(peer_id, other) for other in peers
-        )
-
-    def _at_odds(self, chain: Sequence[Stage]) -> tuple[PeerId, PeerId] | None:
-        """Two neighbours that should not be; the one behind comes first."""
-        for before, behind in pairwise(chain):
-            if self._trust.are_at_odds(before.peer_id, behind.peer_id):
-                return behind.peer_id, before.peer_id
-        return None
 
     def _fitting(self, model: ModelId, contract: str) -> list[Node]:
         """The nodes of a model that hold what its manifest says: others have its name alone."""
@@ -284,7 +242,7 @@ class Grants:
         wanted = (caller, asked.anonymous, asked.model)
         if (known.caller, known.anonymous, known.model) != wanted:
             return None
-        if self._at_odds(known.chain) is not None:
+        if find_odds(known.chain, self._trust.are_at_odds) is not None:
             return None
         return known if all(self._serves(stage, known) for stage in known.chain) else None
 
@@ -305,8 +263,9 @@ class Grants:
 
     def _ticket(self, request_id: bytes, drawn: _Drawn, asked: AskGrant, tier: Tier) -> Ticket:
         nodes = {node.peer_id: node for node in self._fitting(drawn.model, drawn.contract)}
+        at_odds = self._trust.are_at_odds
         rows = [
-            node.row for node in nodes.values() if self._may_stand_in(node.peer_id, drawn.chain)
+            node.row for node in nodes.values() if may_stand_in(node.peer_id, drawn.chain, at_odds)
         ]
         spares = spares_of(rows, drawn.chain)
         wire = nodes[drawn.chain[0].peer_id].row.dtype
