@@ -94,8 +94,8 @@ class Batch:
             kept.waits_on(self._now)
 
     def _look_around(self, claim: Claim) -> None:
-        """A proof says something new: whoever waits near it may be paid."""
-        for other in self._proofs.near(claim).values():
+        """A proof says something new: whoever waits in its chain may be paid."""
+        for other in self._proofs.chain_of(claim).values():
             if other.state is State.WAITING:
                 self._look_at(other)
 
@@ -113,11 +113,11 @@ class Batch:
                 pass
 
     def _attested(self, kept: Kept) -> Attested:
-        near = self._proofs.near(kept.claim)
-        chain = {place: each.heard for place, each in near.items()}
+        stages = self._proofs.chain_of(kept.claim)
+        chain = {place: each.heard for place, each in stages.items()}
         attested = attest(kept.claim.place, chain, self._now - kept.received_at)
         for place in attested.asks:
-            self._disputed[near[place].key] = near[place].disputed
+            self._disputed[stages[place].key] = stages[place].disputed
         return attested
 
     def _pay(self, kept: Kept, attested: Attested) -> None:
@@ -202,8 +202,8 @@ def read_disputes(
     proofs.load([kept.claim for kept in waiting])
     found: dict[Key, Disputed] = {}
     for kept in waiting:
-        near = proofs.near(kept.claim)
-        chain = {place: each.heard for place, each in near.items()}
+        stages = proofs.chain_of(kept.claim)
+        chain = {place: each.heard for place, each in stages.items()}
         for place in attest(kept.claim.place, chain).asks:
-            found[near[place].key] = near[place].disputed
+            found[stages[place].key] = stages[place].disputed
     return list(found.values())

@@ -19,8 +19,6 @@ from tessella.core.messages import Proof, Ticket, decode_sealed
 from tessella.core.proofs import Claim, SignedProof, proof_hash
 from tessella.core.tickets import CLOCK_SECONDS, SETTLE_SECONDS, TICKET_SECONDS, place_of
 
-# Who bears out a stage is next to it; whether that one is to be believed, an edge further tells.
-REACH = 2
 # One that waits on is not looked at again before: a sweep comes to an end whatever waits.
 LEAST_SECONDS = 1.0
 # How long a neighbour's proof may come after a proof, and needs its bytes.
@@ -170,16 +168,13 @@ class Proofs:
             self._after[claim.worker, claim.proof.previous] = claim.digest
         return kept
 
-    def near(self, claim: Claim) -> dict[int, Kept]:
-        """What the stages of its chain proved that it is judged by: those at most REACH away.
-
-        By their places, where they came and can be read; itself among them.
-        """
-        chain, issuer = claim.ticket.chain, claim.ticket.issuer
-        first, last = max(0, claim.place - REACH), min(len(chain), claim.place + REACH + 1)
+    def chain_of(self, claim: Claim) -> dict[int, Kept]:
+        """What the stages of its chain proved, itself among them: by their places, where they came
+        and can be read."""
+        ticket = claim.ticket
         found = {
-            place: self._kept.get((claim.request_id, chain[place].peer_id, issuer))
-            for place in range(first, last)
+            place: self._kept.get((claim.request_id, stage.peer_id, ticket.issuer))
+            for place, stage in enumerate(ticket.chain)
         }
         return {
             place: kept

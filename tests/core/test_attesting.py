@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessella.core.attesting import (
+    AUDITED_POSITIONS,
     NEIGHBOUR_SECONDS,
     WAIT_SECONDS,
     Attested,
@@ -82,9 +83,10 @@ def test_a_stage_without_neighbours_waits_a_day_and_then_has_its_own_word() -> N
 
 def test_all_neighbours_are_heard_and_after_a_while_one_is_enough() -> None:
     entry, middle, tail = claims(WORK, 50, 50, 50)
-    assert made(entry, middle) == made(tail, middle) == made(middle, entry, tail) == paid(50)
-    assert made(middle, entry) == made(middle, entry, waited=NEIGHBOUR_SECONDS - 1) == SILENT
-    assert made(middle, entry, waited=NEIGHBOUR_SECONDS) == paid(50)
+    assert made(entry, middle) == made(middle, entry, tail) == made(tail, middle, entry) == paid(50)
+    for claim, other in ((middle, entry), (middle, tail), (tail, middle)):
+        assert made(claim, other) == made(claim, other, waited=NEIGHBOUR_SECONDS - 1) == SILENT
+        assert made(claim, other, waited=NEIGHBOUR_SECONDS) == paid(50)
     assert made(entry, tail) == made(entry, tail, waited=NEIGHBOUR_SECONDS) == SILENT
 
 
@@ -196,12 +198,37 @@ def test_who_lost_one_dispute_is_not_believed_in_the_other() -> None:
     assert made(tail, liar, entry, rulings={0: RIGHT}) == won()
 
 
+def test_nobody_is_paid_for_more_rows_than_those_before_it_sent() -> None:
+    entry = claim_of(0, count=10)
+    middle, tail = claim_of(1, count=90), claim_of(2, count=90)
+    assert made(middle, entry, tail) == made(tail, entry, middle) == paid(10)
+    assert made(tail, middle) == SILENT, "the entry says how much there was"
+    assert made(entry, middle, tail) == paid(8)
+
+
+def test_a_friend_that_lost_a_dispute_vouches_for_nothing() -> None:
+    entry, friend = claim_of(0, count=10), claim_of(1, count=90, salt=(b"x", b"x"))
+    greedy = claim_of(2, count=90)
+    assert made(greedy, friend, entry, rulings={0: RIGHT}) == won(10)
+    work = Work([identity(1), identity(2)])
+    friend, greedy = claim_of(0, work, count=90), claim_of(1, work, count=90, salt=(b"x", b""))
+    alone = made(greedy, friend, rulings={0: WRONG})
+    assert alone == Attested(Word.SILENT, is_contradicted=True)
+    late = made(greedy, friend, rulings={0: WRONG}, waited=WAIT_SECONDS)
+    assert late == Attested(Word.UNATTESTED, 90, is_contradicted=True)
+
+
+def test_by_an_audit_alone_no_more_is_paid_than_audits_look_at() -> None:
+    work = Work([identity(1), identity(2)], max_tokens=10_000)
+    entry, tail = claim_of(0, work, count=5000), claim_of(1, work, count=5000, salt=(b"x", b""))
+    assert made(entry, tail, rulings={0: RIGHT}) == won(AUDITED_POSITIONS)
+
+
 def test_two_that_contradict_each_other_alone_wait_for_the_audit_of_the_first() -> None:
     work = Work([identity(1), identity(2)])
     entry = claim_of(0, work)
     tail = claim_of(1, work, salt=(b"x", b""))
     assert made(entry, tail) == made(tail, entry) == disputed(0)
-    assert made(entry, tail, rulings={0: RIGHT}) == made(tail, entry, rulings={0: WRONG})
     assert made(entry, tail, rulings={0: RIGHT}) == won()
     assert made(tail, entry, rulings={0: RIGHT}) == REFUTED
     assert made(entry, tail, rulings={0: WRONG}) == REFUTED
