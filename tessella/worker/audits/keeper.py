@@ -27,11 +27,14 @@ from tessella.core.messages import AuditOrder, KeptIds, KeptRows, SignedOrder
 from tessella.core.tickets import CLOCK_SECONDS
 from tessella.worker.audits.ring import Ring
 
-# An auditor has one audit at a time, and one stream for it; one that was cut off may linger.
-AUDIT_STREAMS = 4
+# An auditor has one audit at a time, and one stream for it; one that was cut off may linger. Before
+# an order is read anybody has one: as many as peers at a few addresses may have connections.
+AUDIT_STREAMS = 64
 AUDIT_STREAMS_PER_PEER = 2
 # An auditor that connects and says nothing.
-ASK_TIMEOUT = 10.0
+ASK_TIMEOUT = 3.0
+# Of those with an order.
+SHOWN_AT_ONCE = 4
 # Sessions share the uplink: 4096 rows of the widest models take ten seconds at this.
 BYTES_PER_SECOND = 8 * MIB
 # Orders are remembered until they expire; so many in ten minutes are seven a second.
@@ -55,6 +58,7 @@ class Keeper:
         self._clock = clock
         # By audit and side, until when the order could be used.
         self._used: dict[tuple[bytes, str], float] = {}
+        self._turns = trio.CapacityLimiter(SHOWN_AT_ONCE)
 
     async def serve(self, stream: FrameStream) -> None:
         """Answer one order.
@@ -70,9 +74,10 @@ class Keeper:
         if order.side == INPUTS:
             await stream.send(self._ids(order))
             return
-        for kept in self._rows(order):
-            await stream.send(kept)
-            await trio.sleep(len(kept.tensor.data) / BYTES_PER_SECOND)
+        async with self._turns:
+            for kept in self._rows(order):
+                await stream.send(kept)
+                await trio.sleep(len(kept.tensor.data) / BYTES_PER_SECOND)
 
     def admit(self, signed: SignedOrder, auditor: PeerId) -> AuditOrder:
         """An order that this auditor may use here and now; it is used up. Raises as `serve`."""

@@ -27,7 +27,11 @@ from tessella.core.messages import (
 )
 from tessella.core.shapes import DType
 from tessella.worker.audits import keeper as keeping
-from tessella.worker.audits.keeper import AUDIT_STREAMS_PER_PEER, BYTES_PER_SECOND
+from tessella.worker.audits.keeper import (
+    AUDIT_STREAMS_PER_PEER,
+    BYTES_PER_SECOND,
+    SHOWN_AT_ONCE,
+)
 from tessella.worker.audits.ring import SHOWN_BYTES
 from tessella.worker.proofs.witness import Ticketing
 from tessella.worker.terms import pack_ids
@@ -180,6 +184,23 @@ async def test_an_auditor_has_few_streams(toy_weights: Path, autojump_clock: Moc
         assert isinstance(silent, Fail)
         for stream in streams:
             await stream.reset()
+
+
+async def test_strangers_that_say_nothing_keep_no_order_from_being_shown(
+    toy_weights: Path, autojump_clock: MockClock
+) -> None:
+    async with a_mesh(toy_weights) as mesh:
+        work, stage = mesh.work(), mesh.stage
+        for number in range(2 * SHOWN_AT_ONCE):
+            stranger = await mesh.stack.enter_async_context(
+                mesh.net.host(Identity(bytes([100 + number]) * 32))
+            )
+            await stranger.connect(stage.host.address, timeout=5)
+            for _ in range(AUDIT_STREAMS_PER_PEER):
+                await stranger.open_stream(stage.identity.peer_id, AUDIT, timeout=5)
+        (answer,) = await shown(mesh, stage, mesh.order(request_id=work.request_id, stop=44))
+        assert isinstance(answer, KeptRows), "four of them would have been all there is"
+        assert answer.tensor.data == b"".join(work.given)[: 44 * 256]
 
 
 async def test_a_long_request_comes_in_frames_that_fit_and_leaves_the_uplink_to_others(
