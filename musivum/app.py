@@ -155,7 +155,8 @@ async def open_rooms(
             mesh = Mesh(identity, books.roster, books.reputations, books.clocks)
             audits = opened = await open_audits(mesh, ledger, room.deregister)
             ledger.on_settled, ledger.on_conflict = opened.settled, opened.conflicted
-            ledger.on_disputed = opened.disputed
+            ledger.on_disputed, ledger.on_miscounted = opened.disputed, opened.miscounted
+            ledger.on_waiting = opened.waiting
             opened.disputed(await ledger.disputes())
             nursery.start_soon(run_audits, opened)
         rooms = Rooms(

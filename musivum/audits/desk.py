@@ -109,6 +109,22 @@ class Audits:
             if audit is not None and self._open.add(audit) is not None:
                 self._counters["dropped"] += 1
 
+    def waiting(self, waiting: Sequence[Settlement]) -> None:
+        """Hops that are not paid for a while are drawn as those that are. The ledger's
+        `on_waiting`."""
+        for audit in self._lots.draw_early(waiting):
+            if self._open.add(audit) is not None:
+                self._counters["dropped"] += 1
+
+    def miscounted(self, pairs: Sequence[tuple[PeerId, PeerId]]) -> None:
+        """Of each two neighbours one counts wrongly: they are kept apart. The ledger's
+        `on_miscounted`."""
+        now = self._mesh.clocks.wall()
+        for before, behind in pairs:
+            self._counters["miscounts"] += 1
+            for one, other in ((before, behind), (behind, before)):
+                self.standings.put(self.standings.of(one).after_dispute(other, now))
+
     def conflicted(self, claims: Sequence[Claim]) -> None:
         """Workers signed two proofs where they may sign one. The ledger's `on_conflict`."""
         for claim in claims:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from musivum.audits.choosing import class_of
 from musivum.audits.epochs import Epochs
@@ -20,6 +20,9 @@ from musivum.ledger import Disputed, Settlement
 from tessella.core.audits import is_drawn
 from tessella.core.tickets import START_SECONDS
 
+# Proofs that were drawn, or not, before they were paid, so that they are not drawn again. Their
+# rows are gone before so many more have waited.
+MAX_EARLY = 65_536
 # A session that began as late as it might, and ran for as long as what is kept of it.
 LATE_SECONDS = START_SECONDS + 7200.0
 
@@ -33,6 +36,18 @@ class Lots:
     clocks: Clocks
     since: float
     counters: Counter[str]
+    early: dict[bytes, None] = field(default_factory=dict)
+    """Digests of proofs that were drawn, or not, while they waited; the oldest first."""
+
+    def draw_early(self, waiting: Iterable[Settlement]) -> list[OpenAudit]:
+        """The audits of hops that are not paid yet, as they wait for others: later nothing is left
+        to look at."""
+        found = self.draw(waiting)
+        for each in waiting:
+            self.early[each.claim.digest] = None
+        for digest in list(self.early)[: max(0, len(self.early) - MAX_EARLY)]:
+            del self.early[digest]
+        return found
 
     def draw(self, paid: Iterable[Settlement]) -> list[OpenAudit]:
         """The audits of hops that were paid a moment ago; each is counted for its worker."""
@@ -40,10 +55,14 @@ class Lots:
 
     def _drawn(self, settlement: Settlement) -> OpenAudit | None:
         standing = self.standings.of(settlement.claim.worker)
+        if settlement.claim.digest in self.early or self.standings.is_barred(standing.peer_id):
+            return None
+        if settlement.is_contradicted or self._closes_at(settlement) is None:
+            # It counts for no trust either: nobody could have looked at it.
+            self.counters["stale"] += 1
+            return None
         share = standing.share
         self.standings.put(standing.after_hop())
-        if settlement.is_contradicted or self.standings.is_barred(standing.peer_id):
-            return None
         if not is_drawn(self.epochs.secret, settlement.claim.digest, share):
             return None
         if self._was_held_back(settlement):
@@ -66,14 +85,18 @@ class Lots:
     def _open(
         self, hop: Settlement | Disputed, word: str, *, decides: bool = False
     ) -> OpenAudit | None:
-        klass, now = class_of(hop.claim), self.clocks.now()
-        closes_at = now + hop.received_at + OPEN_SECONDS - self.clocks.wall()
+        klass, closes_at = class_of(hop.claim), self._closes_at(hop)
         if klass is None:
             self.counters["undeclared"] += 1
-        elif closes_at <= now:
-            # It waited for others until now, through no fault of its worker.
+        elif closes_at is None:
             self.counters["stale"] += 1
         else:
             self.counters[word] += 1
+            now = self.clocks.now()
             return OpenAudit(hop.claim, hop.signed, klass, closes_at, now, decides=decides)
         return None
+
+    def _closes_at(self, hop: Settlement | Disputed) -> float | None:
+        """Until when the rows of a hop have to be there; None where that is over."""
+        left = hop.received_at + OPEN_SECONDS - self.clocks.wall()
+        return self.clocks.now() + left if left > 0 else None

@@ -170,8 +170,9 @@ class Hearing:
     async def _close(self, audit: OpenAudit) -> None:
         bad = [each.reason for each in audit.opinions if each.is_bad]
         found = findings(audit.opinions, audit.claim.request_id)
-        if len(audit.opinions) > 2:
-            self._settle_split(audit, is_cleared=len(bad) == 1)
+        good = len(audit.opinions) - len(bad)
+        if len(audit.opinions) > 2 and bad and good and len(bad) != good:
+            self._settle_split(audit, is_cleared=good > len(bad))
         await self._decide(audit, found, bad[-1] if bad else "")
 
     def _settle_split(self, audit: OpenAudit, *, is_cleared: bool) -> None:

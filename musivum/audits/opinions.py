@@ -35,6 +35,8 @@ UNAVAILABLE, WITHHELD = "unavailable", "withheld"
 # An auditor that had no time or memory for it, which says nothing of anybody.
 UNABLE = "unable"
 WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE, WITHHELD, UNABLE)
+# On a dispute, which two have to decide that saw its rows.
+MOST_OPINIONS = 4
 # Positions of one hop at most; figures are for people to read beyond that.
 MAX_TOKENS = 1 << 31
 # Of a word that we do not know, as much is repeated.
@@ -109,22 +111,25 @@ def next_after(opinions: Sequence[Opinion], *, decides: bool = False) -> Next:
     """What is to be done, after at least one opinion; `decides` where others are paid by it."""
     bad = sum(opinion.is_bad for opinion in opinions)
     good = len(opinions) - bad
-    if good >= 2 or not (bad or decides):
-        return Next.PASSED
-    return Next.REJECTED if bad >= 2 else Next.ASK_ANOTHER
+    if decides and len(opinions) < MOST_OPINIONS:
+        is_enough = ruling_of(opinions) is not None
+    else:
+        is_enough = good >= 2 or bad >= 2 or not bad
+    if not is_enough:
+        return Next.ASK_ANOTHER
+    return Next.REJECTED if bad >= 2 else Next.PASSED
 
 
 def ruling_of(opinions: Sequence[Opinion]) -> Ruling | None:
     """What opinions tell of the rows of a disputed proof; None if nothing.
 
-    Two have to agree. What passes by its sketch alone bears out the work, and not what was sent;
-    and rows that nobody saw tell nothing.
+    Two have to agree. What passes by its sketch alone bears out the work, and not what was sent:
+    for that two have to have seen the rows.
     """
-    good = [opinion for opinion in opinions if not opinion.is_bad]
-    if len(opinions) - len(good) >= 2:
+    if sum(opinion.is_bad for opinion in opinions) >= 2:
         return Ruling.WRONG
-    is_right = len(good) >= 2 and any(opinion.is_by_rows for opinion in good)
-    return Ruling.RIGHT if is_right else None
+    seen = sum(opinion.is_by_rows and not opinion.is_bad for opinion in opinions)
+    return Ruling.RIGHT if seen >= 2 else None
 
 
 def is_split(opinions: Sequence[Opinion]) -> bool:

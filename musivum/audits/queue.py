@@ -78,7 +78,8 @@ class OpenAudits:
         self._of: Counter[PeerId] = Counter()
         self._named: dict[bytes, OpenAudit] = {}
         self._given_to: Counter[PeerId] = Counter()
-        self._accused_by: Counter[PeerId] = Counter()
+        # By auditor, whom it spoke against, and in how many audits.
+        self._accused: dict[PeerId, Counter[PeerId]] = {}
         # Disputes that are looked at, or were, and until when nobody has to look again.
         self._deciding: dict[bytes, float] = {}
 
@@ -107,12 +108,11 @@ class OpenAudits:
 
     def _make_room(self) -> OpenAudit:
         ((most, _),) = self._of.most_common(1)
+        theirs = self.of(most)
         # Of a dispute the one behind is the cause, and its worker not to lose it for that.
-        oldest = next(
-            (audit for audit in self._open if audit.worker == most and not audit.decides),
-            next(iter(self._open)),
-        )
+        oldest = next((audit for audit in theirs if not audit.decides), theirs[0])
         self.close(oldest)
+        self._deciding.pop(oldest.claim.digest, None)
         return oldest
 
     def close(self, audit: OpenAudit) -> None:
@@ -122,8 +122,11 @@ class OpenAudits:
             self._by_need.remove(audit.need, audit)
             _count_down(self._of, audit.worker)
             self._take_back(audit)
-            for opinion in audit.opinions:
-                self._count_accusation(opinion, -1)
+            for opinion in filter(_is_bad, audit.opinions):
+                accused = self._accused[opinion.auditor]
+                _count_down(accused, audit.worker)
+                if not accused:
+                    del self._accused[opinion.auditor]
 
     def give(self, audit: OpenAudit, auditor: PeerId, until: float) -> Given:
         """Let an auditor have one. Each time it has another name: orders are good for once."""
@@ -136,17 +139,12 @@ class OpenAudits:
     def say(self, audit: OpenAudit, opinion: Opinion) -> None:
         """An auditor said that of an open one."""
         audit.opinions.append(opinion)
-        self._count_accusation(opinion, 1)
-
-    def _count_accusation(self, opinion: Opinion, by: int) -> None:
         if opinion.is_bad:
-            self._accused_by[opinion.auditor] += by
-            if not self._accused_by[opinion.auditor]:
-                del self._accused_by[opinion.auditor]
+            self._accused.setdefault(opinion.auditor, Counter())[audit.worker] += 1
 
     def accused_by(self, auditor: PeerId) -> int:
-        """How many open ones an auditor said something against, which are not decided."""
-        return self._accused_by[auditor]
+        """How many workers an auditor spoke against, about whom that is not decided."""
+        return len(self._accused.get(auditor, ()))
 
     def free(self, audit: OpenAudit, now: float) -> None:
         """Nobody has it any more."""
@@ -183,6 +181,10 @@ class OpenAudits:
     def named(self, audit_id: bytes) -> OpenAudit | None:
         """The one whose task has this name now."""
         return self._named.get(audit_id)
+
+
+def _is_bad(opinion: Opinion) -> bool:
+    return opinion.is_bad
 
 
 def _count_down(counter: Counter[PeerId], peer_id: PeerId) -> None:

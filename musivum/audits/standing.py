@@ -21,7 +21,7 @@ KEPT_SHOWN = 20
 _TOLD = "%Y-%m-%d %H:%M UTC"
 # For so long, and of so many, is remembered with whom a worker was at odds.
 ODDS_SECONDS = 24 * 3600.0
-KEPT_ODDS = 8
+KEPT_ODDS = 64
 # For how long an entry that hides its ids gets no tickets: without, none of its work is paid. Ids
 # are small, and kept when rows are not; rows may be gone of a node that only is busy.
 HIDING_SECONDS = 24 * 3600.0

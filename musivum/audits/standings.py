@@ -82,8 +82,8 @@ class Standings:
 
     def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
         """Whether two should not stand side by side in a chain."""
-        standing = self._known.get(one)
-        return standing is not None and standing.is_at_odds(other, self._clock())
+        now = self._clock()
+        return self.of(one).is_at_odds(other, now) or self.of(other).is_at_odds(one, now)
 
     def is_suspect(self, peer_id: PeerId) -> bool:
         """Whether all of a peer's hops are audited for what was found of it."""

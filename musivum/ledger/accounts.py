@@ -47,9 +47,11 @@ def read_balance(connection: Connection, account: str) -> int:
     return connection.execute(asked).scalar() or 0
 
 
-def read_earned_day(connection: Connection, account: str) -> int:
-    """Micro-credits by work, in the hours that are kept: a day of them, or little more."""
-    asked = select(func.sum(EARNED.c.micro)).where(EARNED.c.account == account)
+def read_earned(connection: Connection, account: str, since: float) -> int:
+    """Micro-credits by work since a moment, as far as its hours are kept: a day or so."""
+    hour = int(since // HOUR_SECONDS)
+    of_account = (EARNED.c.account == account, EARNED.c.hour >= hour)
+    asked = select(func.sum(EARNED.c.micro)).where(*of_account)
     return int(connection.execute(asked).scalar() or 0)
 
 

@@ -7,16 +7,25 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from musivum.ledger.accounts import read_earned_day
+from musivum.ledger.accounts import read_earned
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.kept import Bill, Disputed, Kept, Key, Proofs, State, key_of
 from musivum.ledger.mint import UNATTESTED, Mint
-from tessella.core.attesting import Attested, Ruling, Word, attest
+from tessella.core.attesting import Attested, Ruling, Stages, Word
 from tessella.core.errors import ProofConflict, Unattested
 from tessella.core.ids import PeerId
 from tessella.core.ledger import MINT, Line
 from tessella.core.proofs import Claim, SignedProof
-from tessella.core.settlement import Became, Caps, Outcome, Payment, pay, pay_unattested, worth
+from tessella.core.settlement import (
+    SECONDS_A_DAY,
+    Became,
+    Caps,
+    Outcome,
+    Payment,
+    pay,
+    pay_unattested,
+    worth,
+)
 from tessella.core.tickets import ANONYMOUS
 
 
@@ -45,12 +54,20 @@ class Batch:
         self._mint = Mint(connection, now)
         self._proofs = Proofs(connection, origin)
         self._disputed: dict[Key, Disputed] = {}
+        self._miscounts: set[tuple[PeerId, PeerId]] = set()
         self.paid: list[Settlement] = []
+        self.waiting: list[Settlement] = []
+        """What goes on waiting for others, and can be looked at in the meantime."""
 
     @property
     def disputed(self) -> list[Disputed]:
         """Whose rows audits have to look at before others are paid."""
         return list(self._disputed.values())
+
+    @property
+    def miscounts(self) -> list[tuple[PeerId, PeerId]]:
+        """Pairs of neighbours of whom one counts wrongly."""
+        return sorted(self._miscounts)
 
     def load(self, claims: Sequence[Claim]) -> None:
         """Read at once all that is kept of the same requests, and what paying that asks for."""
@@ -89,9 +106,11 @@ class Batch:
         kept = self._proofs.get(key_of(claim))
         if kept is None or kept.state is not State.WAITING:
             return
-        self._look_at(kept)
+        attested = self._look_at(kept)
         if kept.state is State.WAITING:
             kept.waits_on(self._now)
+            if not attested.is_contradicted:
+                self.waiting.append(Settlement(claim, kept.signed, 0, kept.received_at))
 
     def _look_around(self, claim: Claim) -> None:
         """A proof says something new: whoever waits in its chain may be paid."""
@@ -99,7 +118,7 @@ class Batch:
             if other.state is State.WAITING:
                 self._look_at(other)
 
-    def _look_at(self, kept: Kept) -> None:
+    def _look_at(self, kept: Kept) -> Attested:
         """Pay or refuse a proof that waits, if enough was said of it."""
         attested = self._attested(kept)
         match attested.word:
@@ -111,11 +130,15 @@ class Batch:
                 kept.become(State.REFUSED)
             case Word.SILENT | Word.DISPUTED:
                 pass
+        return attested
 
     def _attested(self, kept: Kept) -> Attested:
         stages = self._proofs.chain_of(kept.claim)
         chain = {place: each.heard for place, each in stages.items()}
-        attested = attest(kept.claim.place, chain, self._now - kept.received_at)
+        found = Stages(chain)
+        attested = found.attest(kept.claim.place, self._now - kept.received_at)
+        for before, behind in found.miscounts():
+            self._miscounts.add((stages[before].claim.worker, stages[behind].claim.worker))
         for place in attested.asks:
             self._disputed[stages[place].key] = stages[place].disputed
         return attested
@@ -135,7 +158,8 @@ class Batch:
     def _pay_unattested(self, kept: Kept, attested: Attested) -> None:
         claim = kept.claim
         minted = self._mint.minted(claim.worker, UNATTESTED)
-        earned = read_earned_day(self._draft.connection, claim.worker)
+        since = kept.received_at - SECONDS_A_DAY
+        earned = read_earned(self._draft.connection, claim.worker, since)
         micro = worth(claim, attested.positions)
         payment = pay_unattested(claim, micro, earned, minted, self._caps)
         self._settle(kept, attested, payment, UNATTESTED)
@@ -204,6 +228,6 @@ def read_disputes(
     for kept in waiting:
         stages = proofs.chain_of(kept.claim)
         chain = {place: each.heard for place, each in stages.items()}
-        for place in attest(kept.claim.place, chain).asks:
+        for place in Stages(chain).attest(kept.claim.place).asks:
             found[stages[place].key] = stages[place].disputed
     return list(found.values())

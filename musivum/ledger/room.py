@@ -76,6 +76,10 @@ class Ledger:
         self.on_disputed: Callable[[Sequence[Disputed]], None] = _ignored
         """Called with proofs that audits have to look at before others are paid; the same ones may
         come again. Must not raise."""
+        self.on_miscounted: Callable[[Sequence[tuple[PeerId, PeerId]]], None] = _ignored
+        """Called with pairs of neighbours of whom one counts wrongly; must not raise."""
+        self.on_waiting: Callable[[Sequence[Settlement]], None] = _ignored
+        """Called once with what waits on for others, while it can be audited; must not raise."""
 
     @property
     def origin(self) -> PeerId:
@@ -122,6 +126,10 @@ class Ledger:
             self.on_conflict(settled.conflicts)
         if settled.disputed:
             self.on_disputed(settled.disputed)
+        if settled.miscounts:
+            self.on_miscounted(settled.miscounts)
+        if settled.waiting:
+            self.on_waiting(settled.waiting)
         return settled
 
     async def rule(self, claim: Claim, ruling: Ruling) -> None:

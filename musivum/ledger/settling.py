@@ -32,6 +32,10 @@ class Settled:
     conflicts: list[Claim] = field(default_factory=list)
     disputed: list[Disputed] = field(default_factory=list)
     """Whose rows audits have to look at before others are paid."""
+    miscounts: list[tuple[PeerId, PeerId]] = field(default_factory=list)
+    """Pairs of neighbours of whom one counts wrongly."""
+    waiting: list[Settlement] = field(default_factory=list)
+    """What goes on waiting for others, and was not paid yet."""
 
 
 def settle(
@@ -48,7 +52,7 @@ def settle(
             settled.outcomes.append(refusal(exc))
             if isinstance(exc, ProofConflict):
                 settled.conflicts.append(bill.claim)
-    settled.disputed = batch.disputed
+    settled.disputed, settled.miscounts = batch.disputed, batch.miscounts
     batch.write()
     return settled
 
@@ -74,7 +78,7 @@ def settle_due(
     for claim in claims:
         batch.wait_is_over(claim)
     batch.write()
-    return Settled(paid=batch.paid, disputed=batch.disputed)
+    return Settled(paid=batch.paid, disputed=batch.disputed, waiting=batch.waiting)
 
 
 def refusal(error: TessellaError) -> Outcome:

@@ -251,7 +251,7 @@ class Grants:
         if node is None or not node.row.serves or not node.row.layers.holds(stage.layers):
             return False
         is_same = (node.row.model, node.row.contract) == (known.model, known.contract)
-        return is_same and self._may_serve(node.peer_id)
+        return is_same and bool(node.wish.weights) and self._may_serve(node.peer_id)
 
     def _remember(self, request_id: bytes, drawn: _Drawn) -> None:
         self._drawn[request_id] = drawn

@@ -14,7 +14,7 @@ looked at the rows that the one before says it sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
@@ -79,104 +79,160 @@ class _Edge:
     after: int
     agreed: int
     is_at_odds: bool
+    is_more: bool
+    """Whether more rows came than were sent: one of the two counts wrongly, and none is at odds."""
     fault: int | None
     """The place of the one that an audit told against."""
 
-    def other(self, place: int) -> int:
-        return self.after if place == self.before else self.before
+    @property
+    def places(self) -> tuple[int, int]:
+        return self.before, self.after
+
+
+class Stages:
+    """What the claims of one chain that came in make of each other."""
+
+    def __init__(self, chain: Mapping[int, Heard]) -> None:
+        """`chain` are all claims that came in, by their places; at least one."""
+        self._heard = chain
+        length = len(next(iter(chain.values())).claim.ticket.chain)
+        self._last = length - 1
+        pairs = (before for before in range(length - 1) if before in chain and before + 1 in chain)
+        self._edges = {before: _edge(chain[before], chain[before + 1], before) for before in pairs}
+        faults = (edge.fault for edge in self._edges.values())
+        self._at_fault = {place for place in faults if place is not None}
+        self._open = [edge for edge in self._edges.values() if self._is_open(edge)]
+
+    def _is_open(self, edge: _Edge) -> bool:
+        """Whether its two contradict each other, and nothing tells yet which one is right."""
+        return (edge.is_at_odds or edge.is_more) and self._at_fault.isdisjoint(edge.places)
+
+    def miscounts(self) -> list[tuple[int, int]]:
+        """Places of two of whom one counts wrongly: the one behind says that more rows came than
+        the one before says it sent. No rows tell which one."""
+        return [edge.places for edge in self._open if not edge.is_at_odds]
+
+    def attest(self, place: int, waited: float = 0.0) -> Attested:
+        """What becomes of the claim at a place that came in, `waited` seconds ago.
+
+        A chain of one stage has nobody to ask, and its word is taken; so is that of a stage whose
+        neighbour lost a dispute, if its own rows were seen, or one before it bounds what it says.
+        """
+        if place in self._at_fault:
+            return Attested(Word.REFUTED, is_contradicted=True)
+        mine = self._edges_of(place)
+        found = self._found(place, mine, is_patient=waited < NEIGHBOUR_SECONDS)
+        if found.word in (Word.DISPUTED, Word.SILENT) and waited >= WAIT_SECONDS:
+            found = self._at_last(place, mine)
+        return replace(found, is_contradicted=any(edge.is_at_odds for edge in mine))
+
+    def _at_last(self, place: int, mine: list[_Edge]) -> Attested:
+        """What is left to say of a claim that waited long enough.
+
+        What hangs on others' dispute is paid as far as all of them say that rows went.
+        """
+        seen = max((self._seen(place, edge) for edge in mine), default=0)
+        is_in_dispute = any(edge.is_at_odds and place in edge.places for edge in mine)
+        if seen and not is_in_dispute and not any(edge.is_more for edge in self._open):
+            start = self._heard[place].claim.proof.start
+            stops = (
+                each.claim.proof.outputs.stop for at, each in self._heard.items() if at < place
+            )
+            return Attested(Word.BORNE_OUT, max(0, min((seen + start, *stops)) - start))
+        return Attested(Word.UNATTESTED, self._by_its_word(place))
+
+    def _edges_of(self, place: int) -> list[_Edge]:
+        return [self._edges[each] for each in (place - 1, place) if each in self._edges]
+
+    def _found(self, place: int, mine: list[_Edge], *, is_patient: bool) -> Attested:
+        if not self._last:
+            return Attested(Word.BORNE_OUT, self._by_its_word(place))
+        odds = [edge for edge in mine if edge in self._open and edge.is_at_odds]
+        if odds:
+            return self._disputed(edge.before for edge in odds)
+        seen = max((self._seen(place, edge) for edge in mine), default=0)
+        wanted = self._by_its_word(place)
+        if self._has_lost(place + 1) and seen < wanted:
+            # Whoever should bear it out is not believed: its own rows have to.
+            return self._by_its_rows(place, seen)
+        if any(edge.is_at_odds for edge in mine) and not seen:
+            # Of how much it says, one before it tells, who is believed.
+            is_bounded = any(self._is_believed(each) for each in range(place))
+            word = Word.BORNE_OUT if is_bounded else Word.SILENT
+            return Attested(word, min(wanted, AUDITED_POSITIONS) if is_bounded else 0)
+        if self._is_in_doubt(place, seen < wanted):
+            return Attested(Word.SILENT)
+        is_silent = any(each not in self._heard for each in (*range(place), *self._behind(place)))
+        if is_silent and (is_patient or not seen):
+            return Attested(Word.SILENT)
+        return Attested(Word.BORNE_OUT, seen)
+
+    def _by_its_rows(self, place: int, seen: int) -> Attested:
+        match self._heard[place].ruling:
+            case Ruling.RIGHT:
+                wanted = min(self._by_its_word(place), AUDITED_POSITIONS)
+                return Attested(Word.BORNE_OUT, max(seen, wanted))
+            case Ruling.WRONG:
+                return Attested(Word.SILENT)
+        return self._disputed([place])
+
+    def _disputed(self, places: Iterable[int]) -> Attested:
+        unseen = [place for place in places if self._heard[place].ruling is None]
+        return Attested(Word.DISPUTED, asks=tuple(unseen))
+
+    def _behind(self, place: int) -> list[int]:
+        return [place + 1] if place < self._last else []
+
+    def _has_lost(self, place: int) -> bool:
+        return place in self._at_fault
+
+    def _is_believed(self, place: int) -> bool:
+        """Whether a stage spoke, and nobody contradicts it who is not known to be wrong."""
+        is_doubted = any(place in edge.places for edge in self._open)
+        return place in self._heard and place not in self._at_fault and not is_doubted
+
+    def _is_in_doubt(self, place: int, is_short: bool) -> bool:
+        """Whether what a stage says hangs on two that contradict each other.
+
+        What came to it did, if they stand before it, or it is one of them; and where it is not
+        borne out for all that it says, so does what its neighbour behind it says.
+        """
+        is_behind = any(edge.after <= place for edge in self._open)
+        return is_behind or (is_short and any(edge.before == place + 1 for edge in self._open))
+
+    def _seen(self, place: int, edge: _Edge) -> int:
+        """Positions of a claim that its neighbour on an edge saw as well."""
+        if edge.is_at_odds:
+            return 0
+        other = edge.after if place == edge.before else edge.before
+        return self._paid(place, edge.agreed, self._heard[other].claim.proof.start)
+
+    def _by_its_word(self, place: int) -> int:
+        proof = self._heard[place].claim.proof
+        return self._paid(place, proof.outputs.stop, proof.start)
+
+    def _paid(self, place: int, upto: int, start: int) -> int:
+        claim = self._heard[place].claim
+        # Whatever it says, no more came than those before it sent.
+        sent = (
+            self._heard[each].claim.proof.outputs.stop
+            for each in range(place)
+            if self._is_believed(each)
+        )
+        stop = min((upto, claim.ticket.max_tokens, *sent))
+        return max(0, stop - max(start, claim.proof.start))
 
 
 def attest(place: int, chain: Mapping[int, Heard], waited: float = 0.0) -> Attested:
-    """What becomes of the claim at a place, `waited` seconds after it came.
-
-    `chain` are the claims that came in by their places, itself among them: all of those before it,
-    which bound how much it can have seen, and those as far as two places behind it, which tell
-    whether a neighbour is to be believed. A chain of one stage has nobody to ask, and its word is
-    taken; so is that of a stage whose neighbour lost their dispute, if its own rows were seen, or
-    one before it bounds what it says.
-    """
-    claim = chain[place].claim
-    mine = [_edge(chain, before) for before in _edges_of(claim, place)]
-    if not mine:
-        return Attested(Word.BORNE_OUT, _by_its_word(chain, place))
-    if _is_at_fault(chain, place):
-        return Attested(Word.REFUTED, is_contradicted=True)
-    spoke = [edge for edge in mine if edge is not None]
-    odds = [edge for edge in spoke if edge.is_at_odds]
-    open_edges = [edge for edge in odds if not _is_at_fault(chain, edge.other(place))]
-    is_silent = len(spoke) < len(mine) or any(each not in chain for each in range(place))
-    if open_edges:
-        unseen = [edge.before for edge in open_edges if chain[edge.before].ruling is None]
-        found = Attested(Word.DISPUTED, asks=tuple(unseen))
-    elif is_silent and waited < NEIGHBOUR_SECONDS:
-        found = Attested(Word.SILENT)
-    else:
-        found = _of_what_was_said(place, chain, spoke, is_silent=is_silent)
-    if found.word in (Word.DISPUTED, Word.SILENT) and waited >= WAIT_SECONDS:
-        found = Attested(Word.UNATTESTED, _by_its_word(chain, place))
-    return replace(found, is_contradicted=bool(odds))
+    """What becomes of the claim at a place of a chain: see `Stages`."""
+    return Stages(chain).attest(place, waited)
 
 
-def _of_what_was_said(
-    place: int, chain: Mapping[int, Heard], spoke: list[_Edge], *, is_silent: bool
-) -> Attested:
-    """Of a claim with which nobody is at odds who is to be believed."""
-    seen = max((_positions(chain, place, edge) for edge in spoke), default=0)
-    is_against = any(edge.is_at_odds for edge in spoke)
-    if seen or not (is_against or is_silent):
-        return Attested(Word.BORNE_OUT, seen)
-    is_bounded = chain[place].ruling is Ruling.RIGHT or any(
-        each in chain and not _is_at_fault(chain, each) for each in range(place)
-    )
-    if is_against and is_bounded:
-        # An audit told for it; of how much it says, that audit, or one before it.
-        return Attested(Word.BORNE_OUT, min(_by_its_word(chain, place), AUDITED_POSITIONS))
-    return Attested(Word.SILENT)
-
-
-def _edges_of(claim: Claim, place: int) -> Iterator[int]:
-    """Edges of a stage, by the place before each."""
-    last = len(claim.ticket.chain) - 1
-    yield from (before for before in (place - 1, place) if 0 <= before < last)
-
-
-def _edge(chain: Mapping[int, Heard], before: int) -> _Edge | None:
-    """What is said of one edge; None where one of its two has not spoken."""
-    one, other = chain.get(before), chain.get(before + 1)
-    if one is None or other is None:
-        return None
+def _edge(one: Heard, other: Heard, before: int) -> _Edge:
     sent, received = one.claim.proof.outputs, other.claim.proof.inputs
     is_at_odds = are_at_odds(sent, received)
     fault = None
     if is_at_odds and one.ruling is not None:
         fault = before + 1 if one.ruling is Ruling.RIGHT else before
-    return _Edge(before, before + 1, in_common(sent, received), is_at_odds, fault)
-
-
-def _is_at_fault(chain: Mapping[int, Heard], place: int) -> bool:
-    """Whether an audit told against a stage, on any of its edges: then nobody believes it."""
-    if place not in chain:
-        return False
-    edges = (_edge(chain, before) for before in _edges_of(chain[place].claim, place))
-    return any(edge is not None and edge.fault == place for edge in edges)
-
-
-def _positions(chain: Mapping[int, Heard], place: int, edge: _Edge) -> int:
-    """Positions of a claim that its neighbour on an edge saw as well."""
-    if edge.is_at_odds:
-        return 0
-    start = chain[edge.other(place)].claim.proof.start
-    return _paid(chain, place, edge.agreed, start)
-
-
-def _by_its_word(chain: Mapping[int, Heard], place: int) -> int:
-    proof = chain[place].claim.proof
-    return _paid(chain, place, proof.outputs.stop, proof.start)
-
-
-def _paid(chain: Mapping[int, Heard], place: int, upto: int, start: int) -> int:
-    claim = chain[place].claim
-    # Whatever it says, no more came than those before it sent.
-    sent = (chain[each].claim.proof.outputs.stop for each in range(place) if each in chain)
-    stop = min((upto, claim.ticket.max_tokens, *sent))
-    return max(0, stop - max(start, claim.proof.start))
+    is_more = not is_at_odds and received.stop > sent.stop
+    return _Edge(before, before + 1, in_common(sent, received), is_at_odds, is_more, fault)

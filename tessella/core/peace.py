@@ -46,6 +46,8 @@ def draw_in_peace(
         pair = find_odds(chains[-1], at_odds)
         if pair is None:
             return chains[-1]
+        # By lot, so that neither who lies nor who was lied to is the one that stays.
+        pair = pair if rng() < 0.5 else pair[::-1]
         left_out += [out | {each} for each in pair if each != first]
     return chains[0]
 

@@ -15,6 +15,7 @@ from tessella.core.attesting import (
     Attested,
     Heard,
     Ruling,
+    Stages,
     Word,
     attest,
 )
@@ -181,7 +182,8 @@ def test_whatever_comes_first_the_same_is_paid() -> None:
 def test_a_middle_that_claims_other_inputs_is_not_borne_out_by_who_computed_on_them() -> None:
     entry, liar, tail = told(1, (b"x", b""))
     assert made(liar, entry, tail) == made(entry, liar, tail) == disputed(0)
-    assert made(tail, liar, entry) == paid(50), "it did its work"
+    assert made(tail, liar, entry) == SILENT, "what came to it is in doubt"
+    assert made(tail, liar, entry, rulings={0: RIGHT}) == paid(50), "it did its work"
     assert made(liar, entry, tail, rulings={0: RIGHT}) == REFUTED
     assert made(entry, liar, tail, rulings={0: RIGHT}) == won()
 
@@ -198,12 +200,43 @@ def test_who_lost_one_dispute_is_not_believed_in_the_other() -> None:
     assert made(tail, liar, entry, rulings={0: RIGHT}) == won()
 
 
-def test_nobody_is_paid_for_more_rows_than_those_before_it_sent() -> None:
+def test_of_two_that_count_differently_neither_is_believed_and_what_hangs_on_them_waits() -> None:
+    """Either a stage and its friend say more than came, or the one before less than went."""
     entry = claim_of(0, count=10)
     middle, tail = claim_of(1, count=90), claim_of(2, count=90)
-    assert made(middle, entry, tail) == made(tail, entry, middle) == paid(10)
-    assert made(tail, middle) == SILENT, "the entry says how much there was"
-    assert made(entry, middle, tail) == paid(8)
+    chain = [entry, middle, tail]
+    assert made(entry, *chain) == paid(8)
+    assert made(middle, *chain) == made(tail, *chain) == SILENT
+    for claim in (middle, tail):
+        assert made(claim, *chain, waited=WAIT_SECONDS - 1) == SILENT
+        assert made(claim, *chain, waited=WAIT_SECONDS) == unattested(90), "half of that"
+    heard = {claim.place: Heard(claim) for claim in chain}
+    assert Stages(heard).miscounts() == [(0, 1)]
+
+
+def test_a_middle_that_says_too_little_costs_who_stands_before_it_no_more_than_a_wait() -> None:
+    entry, liar, tail = claim_of(0, count=90), claim_of(1, count=2), claim_of(2, count=90)
+    assert made(entry, liar, tail) == made(tail, entry, liar) == SILENT
+    assert made(liar, entry, tail) == paid(2), "it says no more itself"
+    for claim, others in ((entry, (liar, tail)), (tail, (entry, liar))):
+        assert made(claim, *others, waited=WAIT_SECONDS) == unattested(90)
+
+
+def test_a_liars_count_bounds_nobody_once_an_audit_told() -> None:
+    work = Work([identity(number) for number in range(1, 5)])
+    entry, two, three = (claim_of(place, work, count=90) for place in (0, 2, 3))
+    liar = claim_of(1, work, count=2, salt=(b"", b"x"))
+    chain = [entry, liar, two, three]
+    assert made(liar, *chain) == made(two, *chain) == disputed(1)
+    assert made(entry, *chain) == made(three, *chain) == SILENT
+    rulings = {1: WRONG}
+    assert made(liar, *chain, rulings=rulings) == REFUTED
+    assert made(two, *chain, rulings=rulings) == won(90)
+    assert made(three, *chain, rulings=rulings) == paid(90)
+    # Whoever should bear it out is not believed any more: its own rows are looked at.
+    assert made(entry, *chain, rulings=rulings) == Attested(Word.DISPUTED, asks=(0,))
+    assert made(entry, *chain, rulings={0: RIGHT, **rulings}) == paid(90)
+    assert made(entry, *chain, rulings={0: WRONG, **rulings}) == SILENT
 
 
 def test_a_friend_that_lost_a_dispute_vouches_for_nothing() -> None:
@@ -240,6 +273,8 @@ def test_a_dispute_that_no_audit_could_decide_is_ended_after_a_day() -> None:
     for one, other in ((liar, entry), (entry, liar)):
         found = made(one, other, tail, waited=WAIT_SECONDS)
         assert found == Attested(Word.UNATTESTED, 50, is_contradicted=True)
+    assert made(tail, liar, entry, waited=WAIT_SECONDS - 1) == SILENT
+    assert made(tail, liar, entry, waited=WAIT_SECONDS) == paid(50), "it had no part in it"
 
 
 def test_a_lie_about_the_last_rows_alone_is_a_dispute() -> None:

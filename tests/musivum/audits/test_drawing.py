@@ -68,6 +68,27 @@ async def test_what_a_neighbour_contradicts_is_not_drawn_once_it_is_paid(
 ) -> None:
     room.audits.settled([replace(room.hop([worker]), is_contradicted=True)])
     assert room.audits.counters()["open"] == 0
+    assert room.audits.standings.of(worker).hops == 0, "nobody could have looked at it"
+
+
+async def test_what_nobody_could_look_at_wears_no_suspicion_off(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    room.audits.standings.put(room.audits.standings.of(worker).suspected())
+    now = room.books.clocks.wall()
+    room.audits.settled([room.hop([worker], received_at=now - 3001) for _ in range(SUSPECT_HOPS)])
+    assert room.audits.counters()["stale"] == SUSPECT_HOPS
+    assert room.audits.standings.of(worker).suspect_left == SUSPECT_HOPS
+
+
+async def test_what_waits_for_others_is_drawn_meanwhile_and_once(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    hop = room.hop([worker])
+    room.audits.waiting([hop])
+    assert room.audits.counters()["open"] == 1
+    room.audits.settled([hop])
+    assert room.audits.counters()["drawn"] == 1
     assert room.audits.standings.of(worker).hops == 1
 
 

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from musivum.ledger import Settlement
 from musivum.ledger.room import DISPUTE_SECONDS
 from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Ruling
 from tessella.core.proofs import Claim, SignedProof, read_claim
@@ -37,9 +38,9 @@ async def test_a_middle_that_lies_of_its_inputs_waits_with_who_contradicts_it(
 ) -> None:
     for proof in order:
         await kept.ledger.settle([proof])
-    assert await balances(kept) == [0, 0, PAY], "whoever comes first"
-    assert await kept.ledger.settle([ENTRY, LIAR]) == [WAITING, WAITING]
-    assert {bill.signed for bill in kept.disputed} == {ENTRY}, "it has to show what it sent"
+    assert await balances(kept) == [0, 0, 0], "whoever comes first"
+    assert await kept.ledger.settle([ENTRY, LIAR, TAIL]) == [WAITING] * 3
+    assert {each.signed for each in kept.disputed} == {ENTRY}, "it has to show what it sent"
 
 
 async def test_an_audit_that_bears_the_first_one_out_refuses_the_other(kept: Kept) -> None:
@@ -49,8 +50,8 @@ async def test_an_audit_that_bears_the_first_one_out_refuses_the_other(kept: Kep
     (outcome,) = await kept.ledger.settle([LIAR])
     assert (outcome.became, outcome.code) == (Became.REFUSED, "unattested")
     assert [(one.claim.worker, one.is_contradicted) for one in kept.paid] == [
-        (CHAIN[2].peer_id, False),
         (CHAIN[0].peer_id, True),
+        (CHAIN[2].peer_id, False),
     ]
     await kept.walk()
     await kept.ledger.check(whole=True)
@@ -58,7 +59,7 @@ async def test_an_audit_that_bears_the_first_one_out_refuses_the_other(kept: Kep
 
 async def test_an_audit_that_tells_against_the_first_one_pays_the_other(kept: Kept) -> None:
     await kept.ledger.settle([WORK.proof(0, salt=(b"", b"x")), WORK.proof(1), TAIL])
-    assert await balances(kept) == [0, 0, PAY]
+    assert await balances(kept) == [0, 0, 0]
     await kept.ledger.rule(kept.disputed[0].claim, Ruling.WRONG)
     assert await balances(kept) == [0, PAY, PAY]
 
@@ -105,7 +106,7 @@ async def test_what_no_audit_could_decide_is_paid_half_after_a_day(kept: Kept) -
     await kept.earns(CHAIN[0])
     await kept.ledger.settle([ENTRY, LIAR, TAIL])
     await kept.ledger.sweep(NOW + WAIT_SECONDS - 1)
-    assert await balances(kept) == [5 * PAY, 0, PAY]
+    assert await balances(kept) == [5 * PAY, 0, 0]
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     half = [5 * PAY + PAY // 2, 0, PAY]
     assert await balances(kept) == half, "of the other nobody ever saw any work"
@@ -122,3 +123,24 @@ async def test_one_neighbours_word_is_enough_after_a_quarter_of_an_hour(kept: Ke
     assert await balances(kept) == [0, PAY, PAY]
     await kept.ledger.sweep(NOW + NEIGHBOUR_SECONDS)
     assert len(kept.paid) == 2
+
+
+async def test_of_two_that_count_differently_both_are_told_and_wait(kept: Kept) -> None:
+    told: list[tuple[str, str]] = []
+    kept.ledger.on_miscounted = told.extend
+    await kept.ledger.settle([WORK.proof(0, 10), WORK.proof(1, 50), WORK.proof(2, 50)])
+    assert set(told) == {(CHAIN[0].peer_id, CHAIN[1].peer_id)}
+    assert await balances(kept) == [8 * PAY // 50, 0, 0]
+    assert kept.disputed == [], "no rows tell who counts wrongly"
+    await kept.earns(CHAIN[1])
+    await kept.ledger.sweep(NOW + WAIT_SECONDS)
+    assert await balances(kept) == [8 * PAY // 50, 5 * PAY + PAY // 2, 0]
+
+
+async def test_what_waits_on_is_told_once_while_it_can_be_audited(kept: Kept) -> None:
+    told: list[Settlement] = []
+    kept.ledger.on_waiting = told.extend
+    await kept.ledger.settle([ENTRY])
+    for later in (NEIGHBOUR_SECONDS - 1, NEIGHBOUR_SECONDS, 2 * NEIGHBOUR_SECONDS, WAIT_SECONDS):
+        await kept.ledger.sweep(NOW + later)
+    assert [(one.signed, one.micro, one.received_at) for one in told] == [(ENTRY, 0, NOW)]

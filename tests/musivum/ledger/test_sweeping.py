@@ -16,7 +16,6 @@ from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS
 from tessella.core.errors import StoreUnavailable
 from tessella.core.proofs import SignedProof
 from tessella.core.settlement import (
-    MICRO_PER_LAYER_TOKEN,
     UNATTESTED_SHARE,
     Became,
     Caps,
@@ -124,19 +123,19 @@ async def test_what_nobody_bears_out_takes_nothing_from_who_asked(kept: Kept) ->
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     assert await kept.ledger.balance(asker.peer_id) == PAY
     assert await kept.ledger.balance(WORKER.peer_id) == 0, "nobody saw anything it did that day"
-    # By its word no more than the one before it sent, and of that half, of the mint.
-    assert await kept.ledger.balance(liar.peer_id) == 5 * PAY + PAY // 2
+    assert await kept.ledger.balance(liar.peer_id) == 6 * PAY, "half of twice as many, of the mint"
     await kept.walk()
 
 
-async def test_who_says_more_than_the_neighbour_that_spoke_is_paid_for_what_that_saw(
-    kept: Kept,
-) -> None:
-    work = Work([WORKER, identity(2), identity(3)])
+async def test_who_says_more_than_came_is_paid_half_and_of_the_mint_alone(kept: Kept) -> None:
+    work = Work([WORKER, identity(2), identity(3)], requester=identity(9).peer_id)
+    await kept.ledger.settle([one_stage(1, worker=identity(9))])
+    await kept.earns(identity(2), times=10)
     await kept.ledger.settle([work.proof(0, 32), work.proof(1, 100)])
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
-    seen = 10 * 32 * MICRO_PER_LAYER_TOKEN
-    assert await kept.ledger.balance(identity(2).peer_id) == seen
+    assert await kept.ledger.balance(WORKER.peer_id) == 32 * PAY // 50
+    assert await kept.ledger.balance(identity(9).peer_id) == PAY - 32 * PAY // 50
+    assert await kept.ledger.balance(identity(2).peer_id) == 11 * PAY
 
 
 async def test_a_worker_mints_a_share_of_a_day_for_what_nobody_bears_out() -> None:
