@@ -112,7 +112,9 @@ def next_after(opinions: Sequence[Opinion], *, decides: bool = False) -> Next:
     bad = sum(opinion.is_bad for opinion in opinions)
     good = len(opinions) - bad
     if decides and len(opinions) < MOST_OPINIONS:
-        is_enough = ruling_of(opinions) is not None
+        # Rows that two could not see, others will not see either.
+        unseen = sum(not opinion.is_by_rows for opinion in opinions)
+        is_enough = ruling_of(opinions) is not None or unseen >= 2
     else:
         is_enough = good >= 2 or bad >= 2 or not bad
     if not is_enough:

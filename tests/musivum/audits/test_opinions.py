@@ -106,14 +106,17 @@ def seen(words: str) -> list[Opinion]:
         ("r", Next.ASK_ANOTHER, None),
         ("pp", Next.PASSED, Ruling.RIGHT),
         ("ps", Next.ASK_ANOTHER, None),  # one friend may say that it saw them
-        ("ss", Next.ASK_ANOTHER, None),
+        ("ss", Next.PASSED, None),
+        ("rs", Next.ASK_ANOTHER, None),
+        ("rss", Next.PASSED, None),
         ("psp", Next.PASSED, Ruling.RIGHT),
         ("prp", Next.PASSED, Ruling.RIGHT),
         ("rr", Next.REJECTED, Ruling.WRONG),
         ("rsr", Next.REJECTED, Ruling.WRONG),
         ("rsp", Next.ASK_ANOTHER, None),
-        ("ssss", Next.PASSED, None),
-        ("rsss", Next.PASSED, None),
+        ("pss", Next.PASSED, None),
+        ("rspp", Next.PASSED, Ruling.RIGHT),
+        ("rspr", Next.REJECTED, Ruling.WRONG),
     ],
 )
 def test_two_that_saw_the_rows_decide_a_dispute(
