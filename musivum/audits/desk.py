@@ -80,8 +80,8 @@ class Audits:
         self._choosing = Choosing(mesh.roster, standings)
         self._penalties = Penalties(ledger, standings, mesh.clocks.wall, remove)
         self._rulings = Rulings(ledger)
-        clocks = mesh.clocks
-        self._lots = Lots(epochs, standings, clocks, clocks.wall(), self._counters)
+        since = mesh.clocks.wall()
+        self._lots = Lots(epochs, standings, mesh.clocks, since, self._counters)
         self._hearing = Hearing(
             self._open,
             standings,
@@ -96,8 +96,11 @@ class Audits:
     def settled(self, paid: Sequence[Settlement]) -> None:
         """Hops were paid: some of them are to be audited. The ledger's `on_settled`."""
         for audit in self._lots.draw(paid):
-            if self._open.add(audit) is not None:
-                self._counters["dropped"] += 1
+            self._add(audit)
+
+    def _add(self, audit: OpenAudit) -> None:
+        if self._open.add(audit) is not None:
+            self._counters["dropped"] += 1
 
     def disputed(self, disputes: Sequence[Disputed]) -> None:
         """Others contradict these proofs, and wait for what is found of them. The ledger's
@@ -105,25 +108,21 @@ class Audits:
         for each in disputes:
             if self._open.decides(each.claim.digest):
                 continue
-            audit = self._lots.dispute(each)
-            if audit is not None and self._open.add(audit) is not None:
-                self._counters["dropped"] += 1
+            if (audit := self._lots.dispute(each)) is not None:
+                self._add(audit)
 
     def waiting(self, waiting: Sequence[Settlement]) -> None:
         """Hops that are not paid for a while are drawn as those that are. The ledger's
         `on_waiting`."""
         for audit in self._lots.draw_early(waiting):
-            if self._open.add(audit) is not None:
-                self._counters["dropped"] += 1
+            self._add(audit)
 
     def miscounted(self, pairs: Sequence[tuple[PeerId, PeerId]]) -> None:
         """Of each two neighbours one counts wrongly: they are kept apart. The ledger's
         `on_miscounted`."""
-        now = self._mesh.clocks.wall()
         for before, behind in pairs:
             self._counters["miscounts"] += 1
-            for one, other in ((before, behind), (behind, before)):
-                self.standings.put(self.standings.of(one).after_dispute(other, now))
+            self.standings.part(before, behind)
 
     def conflicted(self, claims: Sequence[Claim]) -> None:
         """Workers signed two proofs where they may sign one. The ledger's `on_conflict`."""

@@ -100,10 +100,8 @@ class Hearing:
         The other lies, or was sent other rows than were committed to: nobody can tell, and nobody
         is blamed. They are not put side by side for a while.
         """
-        now, claim = self._clocks.wall(), audit.claim
-        before, behind = audit.worker, claim.ticket.chain[claim.place + 1].peer_id
-        for one, other in ((before, behind), (behind, before)):
-            self._standings.put(self._standings.of(one).after_dispute(other, now))
+        behind = audit.claim.ticket.chain[audit.claim.place + 1]
+        self._standings.part(audit.worker, behind.peer_id)
 
     async def heard(self, audit: OpenAudit, auditor: PeerId, report: AuditReport) -> None:
         """An auditor says what it saw of a hop."""

@@ -80,6 +80,12 @@ class Standings:
         standing = self._known.get(peer_id)
         return standing is not None and standing.is_benched(self._clock())
 
+    def part(self, one: PeerId, other: PeerId) -> None:
+        """Two should not stand side by side in a chain for a while."""
+        now = self._clock()
+        for each, beside in ((one, other), (other, one)):
+            self.put(self.of(each).after_dispute(beside, now))
+
     def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
         """Whether two should not stand side by side in a chain."""
         now = self._clock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -134,8 +134,7 @@ class Batch:
 
     def _attested(self, kept: Kept) -> Attested:
         stages = self._proofs.chain_of(kept.claim)
-        chain = {place: each.heard for place, each in stages.items()}
-        found = Stages(chain)
+        found = _stages(stages)
         attested = found.attest(kept.claim.place, self._now - kept.received_at)
         for before, behind in found.miscounts():
             self._miscounts.add((stages[before].claim.worker, stages[behind].claim.worker))
@@ -189,6 +188,10 @@ class Batch:
         self._proofs.write()
 
 
+def _stages(chain: Mapping[int, Kept]) -> Stages:
+    return Stages({place: kept.heard for place, kept in chain.items()})
+
+
 def _may_be_paid(kept: Kept) -> bool:
     return kept.state is State.WAITING and kept.has_bytes
 
@@ -227,7 +230,6 @@ def read_disputes(
     found: dict[Key, Disputed] = {}
     for kept in waiting:
         stages = proofs.chain_of(kept.claim)
-        chain = {place: each.heard for place, each in stages.items()}
-        for place in Stages(chain).attest(kept.claim.place).asks:
+        for place in _stages(stages).attest(kept.claim.place).asks:
             found[stages[place].key] = stages[place].disputed
     return list(found.values())

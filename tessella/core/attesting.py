@@ -102,6 +102,9 @@ class Stages:
         faults = (edge.fault for edge in self._edges.values())
         self._at_fault = {place for place in faults if place is not None}
         self._open = [edge for edge in self._edges.values() if self._is_open(edge)]
+        doubted = {place for edge in self._open for place in edge.places}
+        # Who spoke, and whom nobody contradicts who is not known to be wrong.
+        self._believed = chain.keys() - self._at_fault - doubted
 
     def _is_open(self, edge: _Edge) -> bool:
         """Whether its two contradict each other, and nothing tells yet which one is right."""
@@ -131,9 +134,9 @@ class Stages:
 
         What hangs on others' dispute is paid as far as all of them say that rows went.
         """
-        seen = max((self._seen(place, edge) for edge in mine), default=0)
-        is_in_dispute = any(edge.is_at_odds and place in edge.places for edge in mine)
-        if seen and not is_in_dispute and not any(edge.is_more for edge in self._open):
+        seen = self._seen_by(place, mine)
+        is_in_dispute = any(edge.is_at_odds for edge in mine)
+        if seen and not is_in_dispute and not self.miscounts():
             start = self._heard[place].claim.proof.start
             stops = (
                 each.claim.proof.outputs.stop for at, each in self._heard.items() if at < place
@@ -150,19 +153,19 @@ class Stages:
         odds = [edge for edge in mine if edge in self._open and edge.is_at_odds]
         if odds:
             return self._disputed(edge.before for edge in odds)
-        seen = max((self._seen(place, edge) for edge in mine), default=0)
-        wanted = self._by_its_word(place)
-        if self._has_lost(place + 1) and seen < wanted:
+        seen, wanted = self._seen_by(place, mine), self._by_its_word(place)
+        if place + 1 in self._at_fault and seen < wanted:
             # Whoever should bear it out is not believed: its own rows have to.
             return self._by_its_rows(place, seen)
         if any(edge.is_at_odds for edge in mine) and not seen:
             # Of how much it says, one before it tells, who is believed.
-            is_bounded = any(self._is_believed(each) for each in range(place))
+            is_bounded = any(each < place for each in self._believed)
             word = Word.BORNE_OUT if is_bounded else Word.SILENT
             return Attested(word, min(wanted, AUDITED_POSITIONS) if is_bounded else 0)
         if self._is_in_doubt(place, seen < wanted):
             return Attested(Word.SILENT)
-        is_silent = any(each not in self._heard for each in (*range(place), *self._behind(place)))
+        heard_of = range(min(place + 1, self._last) + 1)
+        is_silent = any(each not in self._heard for each in heard_of)
         if is_silent and (is_patient or not seen):
             return Attested(Word.SILENT)
         return Attested(Word.BORNE_OUT, seen)
@@ -180,17 +183,6 @@ class Stages:
         unseen = [place for place in places if self._heard[place].ruling is None]
         return Attested(Word.DISPUTED, asks=tuple(unseen))
 
-    def _behind(self, place: int) -> list[int]:
-        return [place + 1] if place < self._last else []
-
-    def _has_lost(self, place: int) -> bool:
-        return place in self._at_fault
-
-    def _is_believed(self, place: int) -> bool:
-        """Whether a stage spoke, and nobody contradicts it who is not known to be wrong."""
-        is_doubted = any(place in edge.places for edge in self._open)
-        return place in self._heard and place not in self._at_fault and not is_doubted
-
     def _is_in_doubt(self, place: int, is_short: bool) -> bool:
         """Whether what a stage says hangs on two that contradict each other.
 
@@ -199,6 +191,10 @@ class Stages:
         """
         is_behind = any(edge.after <= place for edge in self._open)
         return is_behind or (is_short and any(edge.before == place + 1 for edge in self._open))
+
+    def _seen_by(self, place: int, mine: list[_Edge]) -> int:
+        """Positions of a claim that a neighbour saw as well: the one that saw most."""
+        return max((self._seen(place, edge) for edge in mine), default=0)
 
     def _seen(self, place: int, edge: _Edge) -> int:
         """Positions of a claim that its neighbour on an edge saw as well."""
@@ -215,17 +211,10 @@ class Stages:
         claim = self._heard[place].claim
         # Whatever it says, no more came than those before it sent.
         sent = (
-            self._heard[each].claim.proof.outputs.stop
-            for each in range(place)
-            if self._is_believed(each)
+            self._heard[each].claim.proof.outputs.stop for each in self._believed if each < place
         )
         stop = min((upto, claim.ticket.max_tokens, *sent))
         return max(0, stop - max(start, claim.proof.start))
-
-
-def attest(place: int, chain: Mapping[int, Heard], waited: float = 0.0) -> Attested:
-    """What becomes of the claim at a place of a chain: see `Stages`."""
-    return Stages(chain).attest(place, waited)
 
 
 def _edge(one: Heard, other: Heard, before: int) -> _Edge:

@@ -17,7 +17,6 @@ from tessella.core.attesting import (
     Ruling,
     Stages,
     Word,
-    attest,
 )
 from tessella.core.proofs import Claim, read_claim
 from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, worth
@@ -68,7 +67,7 @@ def made(
     """What becomes of a claim beside others of its chain."""
     found = rulings or {}
     chain = {each.place: Heard(each, found.get(each.place)) for each in (claim, *others)}
-    return attest(claim.place, chain, waited)
+    return Stages(chain).attest(claim.place, waited)
 
 
 def test_a_chain_of_one_is_paid_by_its_own_word() -> None:
