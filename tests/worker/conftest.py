@@ -31,6 +31,7 @@ from tessella.core.ids import ModelId, PeerId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Begun, Delta, Done, Open, Stage
 from tessella.core.peers import PeerRow
+from tessella.core.plan import UNMEASURED_LAYER_MS
 from tessella.core.sampling import Sampling
 from tessella.core.shapes import DType
 from tessella.core.tiers import Tier
@@ -224,6 +225,19 @@ class Answer:
     def chain(self) -> list[tuple[str, int, int]]:
         assert self.begun is not None
         return [(s.peer_id, s.layers.start, s.layers.stop) for s in self.begun.chain]
+
+
+@pytest.fixture
+def equal_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node measures what is assumed of one of two layers that has measured nothing.
+
+    Else nodes are ranked by how busy this machine was, and by whom the lot let answer.
+    """
+    computed = Counters.computed
+    seconds = 2 * UNMEASURED_LAYER_MS / 1000
+    monkeypatch.setattr(
+        Counters, "computed", lambda counters, count, _: computed(counters, count, seconds)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from tessella.client import ask_peers
 from tessella.core.layers import LayerRange
 from tessella.core.messages import COMPLETE, HOP, Complete, Fail, Hidden, Open
 from tessella.core.tensors import WireTensor
-from tessella.worker.counters import Counters
 from tessella.worker.grants import Grants
 from tests.worker.split import BEAT, THREE_LAYERS, Split, split, write_split
 
@@ -23,15 +22,6 @@ from tests.worker.split import BEAT, THREE_LAYERS, Split, split, write_split
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_split(tmp_path_factory.mktemp("split"))
-
-
-@pytest.fixture
-def equal_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every node is as fast as any other, whatever else this machine does."""
-    computed = Counters.computed
-    monkeypatch.setattr(
-        Counters, "computed", lambda counters, count, _: computed(counters, count, 0.02)
-    )
 
 
 @pytest.fixture

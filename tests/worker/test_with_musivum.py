@@ -22,10 +22,8 @@ from musivum.store.memory import MemoryStore
 from tessella.core.errors import RemoteFailure, StoreUnavailable
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.layers import LayerRange
-from tessella.core.plan import UNMEASURED_LAYER_MS
 from tessella.engine.shard import Shard, load_shard
 from tessella.worker import loading as loading_module
-from tessella.worker.counters import Counters
 from tessella.worker.retries import LONGEST_RETRY
 from tests.worker.conftest import Node, wall_clock
 from tests.worker.split import (
@@ -59,19 +57,6 @@ def pushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Assigner, "push", noting)
     return told
-
-
-@pytest.fixture
-def equal_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node of two layers measures what is assumed of one that has measured nothing.
-
-    Else musivum ranks nodes by how busy this machine was, and by whom the lot let answer.
-    """
-    computed = Counters.computed
-    seconds = 2 * UNMEASURED_LAYER_MS / 1000
-    monkeypatch.setattr(
-        Counters, "computed", lambda counters, count, _: computed(counters, count, seconds)
-    )
 
 
 @asynccontextmanager
