@@ -4,6 +4,7 @@ those that want one, the real model and a PostgreSQL of our own.
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import shutil
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 # Before torch is imported anywhere: tests share two cores with each other.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -40,6 +42,68 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     others = ("ORCHESTRATOR_URL", "HF_TOKEN", "HF_ENDPOINT")
     for name in [key for key in os.environ if key.startswith("TESSELLA_") or key in others]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """Virtual time that jumps to the next deadline once everybody waits, and no thread works.
+
+    trio's own jumps while a thread waits for a disk too: where the disk takes 50 ms, deadlines of
+    minutes pass meanwhile.
+    """
+    clock = MockClock(autojump_threshold=0)
+    threads = _Threads(clock)
+    run_sync = trio.to_thread.run_sync
+
+    async def standing(*args: Any, limiter: Any = None, **options: Any) -> Any:
+        turn = _Turn(limiter or trio.to_thread.current_default_thread_limiter(), threads)
+        try:
+            return await run_sync(*args, limiter=turn, **options)
+        finally:
+            turn.end()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", standing)
+    return clock
+
+
+@dataclass
+class _Threads:
+    """How many work, and are waited for. A clock jumps while none does."""
+
+    clock: MockClock
+    working: int = 0
+    threshold: float = 0.0
+
+    def begin(self) -> None:
+        if not self.working:
+            self.threshold, self.clock.autojump_threshold = self.clock.autojump_threshold, math.inf
+        self.working += 1
+
+    def end(self) -> None:
+        self.working -= 1
+        if not self.working:
+            self.clock.autojump_threshold = self.threshold
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A limiter of one call: time passes while the call waits for its thread."""
+
+    limiter: Any
+    threads: _Threads
+    works: bool = False
+
+    async def acquire_on_behalf_of(self, borrower: Any) -> None:
+        await self.limiter.acquire_on_behalf_of(borrower)
+        self.works = True
+        self.threads.begin()
+
+    def release_on_behalf_of(self, borrower: Any) -> None:
+        self.limiter.release_on_behalf_of(borrower)
+
+    def end(self) -> None:
+        if self.works:
+            self.threads.end()
 
 
 @pytest.fixture(scope="session")
