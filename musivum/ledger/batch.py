@@ -43,6 +43,14 @@ class Settlement:
     """Whether a neighbour says that other rows went: then an audit looked already, or could not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The proofs of one chain that came in, by their places, and what they make of each other."""
+
+    kept: Mapping[int, Kept]
+    stages: Stages
+
+
 class Batch:
     """Takes, looks at and pays proofs. Nothing is written before `write`, within the caller's
     transaction; what is called about a proof was loaded before."""
@@ -106,7 +114,7 @@ class Batch:
         kept = self._proofs.get(key_of(claim))
         if kept is None or kept.state is not State.WAITING:
             return
-        attested = self._look_at(kept)
+        attested = self._look_at(kept, self._chain_of(claim))
         if kept.state is State.WAITING:
             kept.waits_on(self._now)
             if not attested.is_contradicted:
@@ -114,13 +122,20 @@ class Batch:
 
     def _look_around(self, claim: Claim) -> None:
         """A proof says something new: whoever waits in its chain may be paid."""
-        for other in self._proofs.chain_of(claim).values():
+        chain = self._chain_of(claim)
+        for other in chain.kept.values():
             if other.state is State.WAITING:
-                self._look_at(other)
+                # An issuer may have made two tickets of one request, with other chains.
+                is_of_it = other.claim.proof.ticket == claim.proof.ticket
+                self._look_at(other, chain if is_of_it else self._chain_of(other.claim))
 
-    def _look_at(self, kept: Kept) -> Attested:
-        """Pay or refuse a proof that waits, if enough was said of it."""
-        attested = self._attested(kept)
+    def _chain_of(self, claim: Claim) -> _Chain:
+        kept = self._proofs.chain_of(claim)
+        return _Chain(kept, _stages(kept))
+
+    def _look_at(self, kept: Kept, chain: _Chain) -> Attested:
+        """Pay or refuse a proof that waits in a chain, if enough was said of it."""
+        attested = self._attested(kept, chain)
         match attested.word:
             case Word.BORNE_OUT:
                 self._pay(kept, attested)
@@ -132,14 +147,13 @@ class Batch:
                 pass
         return attested
 
-    def _attested(self, kept: Kept) -> Attested:
-        stages = self._proofs.chain_of(kept.claim)
-        found = _stages(stages)
-        attested = found.attest(kept.claim.place, self._now - kept.received_at)
-        for before, behind in found.miscounts():
-            self._miscounts.add((stages[before].claim.worker, stages[behind].claim.worker))
+    def _attested(self, kept: Kept, chain: _Chain) -> Attested:
+        attested = chain.stages.attest(kept.claim.place, self._now - kept.received_at)
+        for places in chain.stages.miscounts():
+            before, behind = (chain.kept[place].claim.worker for place in places)
+            self._miscounts.add((before, behind))
         for place in attested.asks:
-            self._disputed[stages[place].key] = stages[place].disputed
+            self._disputed[chain.kept[place].key] = chain.kept[place].disputed
         return attested
 
     def _pay(self, kept: Kept, attested: Attested) -> None:
