@@ -154,9 +154,7 @@ async def open_rooms(
         if not config.bootstrap_only:
             mesh = Mesh(identity, books.roster, books.reputations, books.clocks)
             audits = opened = await open_audits(mesh, ledger, room.deregister)
-            ledger.on_settled, ledger.on_conflict = opened.settled, opened.conflicted
-            ledger.on_disputed, ledger.on_miscounted = opened.disputed, opened.miscounted
-            ledger.on_waiting = opened.waiting
+            ledger.on_settled = opened.hear
             opened.disputed(await ledger.disputes())
             nursery.start_soon(run_audits, opened)
         rooms = Rooms(

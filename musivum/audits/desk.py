@@ -29,7 +29,7 @@ from musivum.audits.rulings import Rules, Rulings
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Disputed, Settlement
+from musivum.ledger import Disputed, Settled, Settlement
 from musivum.nodes.reputation import Reputations
 from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
@@ -93,8 +93,16 @@ class Audits:
         )
         self._giving = Giving(self._open, self._choosing, mesh.roster, self._counters)
 
+    def hear(self, settled: Settled) -> None:
+        """What a transaction of the ledger came to. The ledger's `on_settled`."""
+        self.settled(settled.paid)
+        self.waiting(settled.waiting)
+        self.disputed(settled.disputed)
+        self.miscounted(settled.miscounts)
+        self.conflicted(settled.conflicts)
+
     def settled(self, paid: Sequence[Settlement]) -> None:
-        """Hops were paid: some of them are to be audited. The ledger's `on_settled`."""
+        """Hops were paid: some of them are to be audited."""
         for audit in self._lots.draw(paid):
             self._add(audit)
 
@@ -103,8 +111,8 @@ class Audits:
             self._counters["dropped"] += 1
 
     def disputed(self, disputes: Sequence[Disputed]) -> None:
-        """Others contradict these proofs, and wait for what is found of them. The ledger's
-        `on_disputed`: one that is open already is no error."""
+        """Others contradict these proofs, and wait for what is found of them: one that
+        is open already is no error."""
         for each in disputes:
             if self._open.decides(each.claim.digest):
                 continue
@@ -112,20 +120,18 @@ class Audits:
                 self._add(audit)
 
     def waiting(self, waiting: Sequence[Settlement]) -> None:
-        """Hops that are not paid for a while are drawn as those that are. The ledger's
-        `on_waiting`."""
+        """Hops that are not paid for a while are drawn as those that are."""
         for audit in self._lots.draw_early(waiting):
             self._add(audit)
 
     def miscounted(self, pairs: Sequence[tuple[PeerId, PeerId]]) -> None:
-        """Of each two neighbours one counts wrongly: they are kept apart. The ledger's
-        `on_miscounted`."""
+        """Of each two neighbours one counts wrongly: they are kept apart."""
         for before, behind in pairs:
             self._counters["miscounts"] += 1
             self.standings.part(before, behind)
 
     def conflicted(self, claims: Sequence[Claim]) -> None:
-        """Workers signed two proofs where they may sign one. The ledger's `on_conflict`."""
+        """Workers signed two proofs where they may sign one."""
         for claim in claims:
             self._counters["conflicts"] += 1
             self.standings.put(self.standings.of(claim.worker).suspected())

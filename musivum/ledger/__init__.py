@@ -16,6 +16,7 @@ from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import HEAD_ENTRIES, HEAD_SECONDS, Inclusion, SignedHead
 from musivum.ledger.kept import Disputed
 from musivum.ledger.room import Ledger, run_ledger
+from musivum.ledger.settling import Settled
 
 __all__ = [
     "HEAD_ENTRIES",
@@ -27,6 +28,7 @@ __all__ = [
     "Inclusion",
     "Ledger",
     "Movement",
+    "Settled",
     "Settlement",
     "SignedHead",
     "run_ledger",

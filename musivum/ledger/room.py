@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 from musivum.clocks import Clock
 from musivum.ledger import accounts, history, sweeping
 from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
-from musivum.ledger.batch import Settlement
 from musivum.ledger.checking import Check
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import Inclusion, SignedHead
@@ -69,17 +68,9 @@ class Ledger:
         self._together = Together(self._settle)
         self.checking = trio.Lock()
         """Held while a check is under way: whoever takes entries away waits for it."""
-        self.on_settled: Callable[[Sequence[Settlement]], None] = _ignored
-        """Called with what was paid, after it is written; must not raise."""
-        self.on_conflict: Callable[[Sequence[Claim]], None] = _ignored
-        """Called with proofs whose worker made others in their place; must not raise."""
-        self.on_disputed: Callable[[Sequence[Disputed]], None] = _ignored
-        """Called with proofs that audits have to look at before others are paid; the same ones may
-        come again. Must not raise."""
-        self.on_miscounted: Callable[[Sequence[tuple[PeerId, PeerId]]], None] = _ignored
-        """Called with pairs of neighbours of whom one counts wrongly; must not raise."""
-        self.on_waiting: Callable[[Sequence[Settlement]], None] = _ignored
-        """Called once with what waits on for others, while it can be audited; must not raise."""
+        self.on_settled: Callable[[Settled], None] = _ignored
+        """Called with what a transaction came to, after it is written; must not raise. The same
+        disputes may come again."""
 
     @property
     def origin(self) -> PeerId:
@@ -120,16 +111,7 @@ class Ledger:
     async def _told(self, work: Callable[[Connection], Settled]) -> Settled:
         """Settle, and tell what came of it to those who follow it."""
         settled = await self._store.transact(work)
-        if settled.paid:
-            self.on_settled(settled.paid)
-        if settled.conflicts:
-            self.on_conflict(settled.conflicts)
-        if settled.disputed:
-            self.on_disputed(settled.disputed)
-        if settled.miscounts:
-            self.on_miscounted(settled.miscounts)
-        if settled.waiting:
-            self.on_waiting(settled.waiting)
+        self.on_settled(settled)
         return settled
 
     async def rule(self, claim: Claim, ruling: Ruling) -> None:
@@ -143,7 +125,7 @@ class Ledger:
         await self._told(work)
 
     async def disputes(self) -> list[Disputed]:
-        """Proofs that audits have to look at: those that `on_disputed` told within DISPUTE_SECONDS,
+        """Proofs that audits have to look at: those that `on_settled` told within DISPUTE_SECONDS,
         and nobody ruled on."""
         since = self._clock() - DISPUTE_SECONDS
         work = partial(sweeping.read_disputed, origin=self.origin, since=since)

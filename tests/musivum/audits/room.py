@@ -243,7 +243,6 @@ async def a_room(time: MockClock, ledger: Ledger | None = None, books: Books | N
 
     mesh = Mesh(US, roster, books.reputations, books.clocks)
     audits = await open_audits(mesh, ledger, remove)
-    ledger.on_settled, ledger.on_disputed = audits.settled, audits.disputed
-    ledger.on_waiting, ledger.on_miscounted = audits.waiting, audits.miscounted
+    ledger.on_settled = audits.hear
     audits.disputed(await ledger.disputes())
     return Room(books, ledger, audits, time, removed)

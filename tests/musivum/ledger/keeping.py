@@ -1,11 +1,11 @@
-"""A ledger in memory, its clock, and what it told its hooks."""
+"""A ledger in memory, its clock, and what it told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from musivum.ledger import Disputed, Ledger, Settlement
+from musivum.ledger import Disputed, Ledger, Settled, Settlement
 from musivum.store.memory import MemoryStore
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -33,12 +33,20 @@ class Kept:
 
     def __post_init__(self) -> None:
         self.paid: list[Settlement] = []
+        self.waiting: list[Settlement] = []
         self.conflicts: list[Claim] = []
         self.disputed: list[Disputed] = []
+        self.miscounts: list[tuple[PeerId, PeerId]] = []
         self.ledger = Ledger(MUSIVUM, self.store, lambda: self.now, self.caps, lambda: self.issuers)
-        self.ledger.on_settled = self.paid.extend
-        self.ledger.on_conflict = self.conflicts.extend
-        self.ledger.on_disputed = self.disputed.extend
+        self.ledger.on_settled = self.hear
+
+    def hear(self, settled: Settled) -> None:
+        """Keep what was told."""
+        self.paid += settled.paid
+        self.waiting += settled.waiting
+        self.conflicts += settled.conflicts
+        self.disputed += settled.disputed
+        self.miscounts += settled.miscounts
 
     async def entries(self) -> list[Entry]:
         """Our ledger, from the first entry on."""

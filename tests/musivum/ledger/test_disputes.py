@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from musivum.ledger import Settlement
 from musivum.ledger.room import DISPUTE_SECONDS
 from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Ruling
 from tessella.core.proofs import Claim, SignedProof, read_claim
@@ -126,10 +125,8 @@ async def test_one_neighbours_word_is_enough_after_a_quarter_of_an_hour(kept: Ke
 
 
 async def test_of_two_that_count_differently_both_are_told_and_wait(kept: Kept) -> None:
-    told: list[tuple[str, str]] = []
-    kept.ledger.on_miscounted = told.extend
     await kept.ledger.settle([WORK.proof(0, 10), WORK.proof(1, 50), WORK.proof(2, 50)])
-    assert set(told) == {(CHAIN[0].peer_id, CHAIN[1].peer_id)}
+    assert set(kept.miscounts) == {(CHAIN[0].peer_id, CHAIN[1].peer_id)}
     assert await balances(kept) == [8 * PAY // 50, 0, 0]
     assert kept.disputed == [], "no rows tell who counts wrongly"
     await kept.earns(CHAIN[1])
@@ -138,9 +135,7 @@ async def test_of_two_that_count_differently_both_are_told_and_wait(kept: Kept) 
 
 
 async def test_what_waits_on_is_told_once_while_it_can_be_audited(kept: Kept) -> None:
-    told: list[Settlement] = []
-    kept.ledger.on_waiting = told.extend
     await kept.ledger.settle([ENTRY])
     for later in (NEIGHBOUR_SECONDS - 1, NEIGHBOUR_SECONDS, 2 * NEIGHBOUR_SECONDS, WAIT_SECONDS):
         await kept.ledger.sweep(NOW + later)
-    assert [(one.signed, one.micro, one.received_at) for one in told] == [(ENTRY, 0, NOW)]
+    assert [(one.signed, one.micro, one.received_at) for one in kept.waiting] == [(ENTRY, 0, NOW)]
