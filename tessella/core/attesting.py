@@ -1,42 +1,29 @@
 """Who bears out a proof: pure rules about the claims of the stages of one chain.
 
-What stage k sent is what stage k + 1 received, so that each edge of a chain has two who speak of
-it, and no stage has seen more rows than those before it sent. By their commits alone nobody can
-tell which of two that contradict each other lies, and each could: so both wait, until an audit has
-looked at the rows that the one before says it sent.
+What came to a stage is borne out by the voucher in its proof, which the stage before signed. What
+left it is as well, by the proof of the next stage, which brings its own voucher back. So nobody can
+say that other rows came, or more; and who commits to other rows than it vouched for is shown to.
 
-    borne out     paid for as many positions as it and a neighbour agree on
-    silent        a neighbour, or one before, that could bear it out or not has not spoken
-    disputed      it and a neighbour committed to other rows; an audit of the one before tells
-    unattested    for a day nobody spoke, or no audit could tell
-    refuted       an audit told against it
+    borne out     paid for as many positions as others bear out
+    silent        one that could tell more, or less, has not spoken
+    unattested    for a day nobody told
+    refuted       it committed to other rows than it vouched for
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 from tessella.core.commitments import are_at_odds, in_common
 from tessella.core.proofs import Claim
 
-# How long a proof that one neighbour bears out waits for the word of the other: proofs come within
-# seconds of the end of a session, and what is drawn then can be audited, as rows are kept an hour.
+# How long a proof that others bear out waits for those that might say less: proofs come within
+# seconds of the end of a session.
 NEIGHBOUR_SECONDS = 900.0
-# Of what a stage sent so many positions are recomputed, and so many are paid by an audit alone.
-AUDITED_POSITIONS = 4096
 # How long a proof waits for anybody's word.
 WAIT_SECONDS = 24 * 3600.0
-
-
-class Ruling(StrEnum):
-    """What audits found of the rows that a stage says it sent."""
-
-    RIGHT = "right"
-    """They were shown, and are what its layers make of its inputs."""
-    WRONG = "wrong"
-    """They are not, or whoever has to show them did not."""
 
 
 class Word(Enum):
@@ -44,184 +31,98 @@ class Word(Enum):
 
     BORNE_OUT = "borne out"
     SILENT = "silent"
-    DISPUTED = "disputed"
     UNATTESTED = "unattested"
     REFUTED = "refuted"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A claim that came in, and what audits found of the rows it sent, if they looked."""
-
-    claim: Claim
-    ruling: Ruling | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Attested:
-    """What the neighbours make of a claim."""
+    """What others make of a claim."""
 
     word: Word
     positions: int = 0
     """To be paid, where it is borne out, which may be none; by its own word, where nobody attests
     it."""
-    asks: tuple[int, ...] = ()
-    """Places whose rows an audit has to look at, where it is disputed."""
-    is_contradicted: bool = False
-    """Whether a neighbour says that other rows went between them, whoever is right."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Edge:
-    """What two neighbours that spoke say of the rows between them."""
-
-    before: int
-    after: int
-    agreed: int
-    is_at_odds: bool
-    is_more: bool
-    """Whether more rows came than were sent: one of the two counts wrongly, and none is at odds."""
-    fault: int | None
-    """The place of the one that an audit told against."""
-
-    @property
-    def places(self) -> tuple[int, int]:
-        return self.before, self.after
 
 
 class Stages:
     """What the claims of one chain that came in make of each other."""
 
-    def __init__(self, chain: Mapping[int, Heard]) -> None:
+    def __init__(self, chain: Mapping[int, Claim]) -> None:
         """`chain` are all claims that came in, by their places; at least one."""
-        self._heard = chain
-        length = len(next(iter(chain.values())).claim.ticket.chain)
-        self._last = length - 1
-        pairs = (before for before in range(length - 1) if before in chain and before + 1 in chain)
-        self._edges = {before: _edge(chain[before], chain[before + 1], before) for before in pairs}
-        faults = (edge.fault for edge in self._edges.values())
-        self._at_fault = {place for place in faults if place is not None}
-        self._open = [edge for edge in self._edges.values() if self._is_open(edge)]
-        doubted = {place for edge in self._open for place in edge.places}
-        # Who spoke, and whom nobody contradicts who is not known to be wrong.
-        self._believed = chain.keys() - self._at_fault - doubted
+        self._claims = chain
+        self._last = len(next(iter(chain.values())).ticket.chain) - 1
+        self.refuted = frozenset(place for place in chain if self._is_refuted(place))
+        """Places of those who committed to other rows than they vouched for."""
 
-    def _is_open(self, edge: _Edge) -> bool:
-        """Whether its two contradict each other, and nothing tells yet which one is right."""
-        return (edge.is_at_odds or edge.is_more) and self._at_fault.isdisjoint(edge.places)
+    def _is_refuted(self, place: int) -> bool:
+        taken = self._taken_from(place)
+        if taken is None:
+            return False
+        sent, received = self._claims[place].proof, taken.proof
+        return sent.epoch == received.epoch and are_at_odds(sent.outputs, received.inputs)
 
-    def miscounts(self) -> list[tuple[int, int]]:
-        """Places of two of whom one counts wrongly: the one behind says that more rows came than
-        the one before says it sent. No rows tell which one."""
-        return [edge.places for edge in self._open if not edge.is_at_odds]
+    def _taken_from(self, place: int) -> Claim | None:
+        """The claim of the next stage, if it came and is of rows that the one at a place sent."""
+        behind = self._claims.get(place + 1)
+        is_theirs = behind is not None and behind.proof.sender == self._claims[place].worker
+        return behind if is_theirs else None
 
     def attest(self, place: int, waited: float = 0.0) -> Attested:
         """What becomes of the claim at a place that came in, `waited` seconds ago.
 
-        A chain of one stage has nobody to ask, and its word is taken; so is that of a stage whose
-        neighbour lost a dispute, if its own rows were seen, or one before it bounds what it says.
+        A chain of one stage has nobody to ask, and its word is taken.
         """
-        if place in self._at_fault:
-            return Attested(Word.REFUTED, is_contradicted=True)
-        mine = self._edges_of(place)
-        found = self._found(place, mine, is_patient=waited < NEIGHBOUR_SECONDS)
-        if found.word in (Word.DISPUTED, Word.SILENT) and waited >= WAIT_SECONDS:
-            found = self._at_last(place, mine)
-        return replace(found, is_contradicted=any(edge.is_at_odds for edge in mine))
-
-    def _at_last(self, place: int, mine: list[_Edge]) -> Attested:
-        """What is left to say of a claim that waited long enough.
-
-        What hangs on others' dispute is paid as far as all of them say that rows went.
-        """
-        seen = self._seen_by(place, mine)
-        is_in_dispute = any(edge.is_at_odds for edge in mine)
-        if seen and not is_in_dispute and not self.miscounts():
-            start = self._heard[place].claim.proof.start
-            stops = (
-                each.claim.proof.outputs.stop for at, each in self._heard.items() if at < place
-            )
-            return Attested(Word.BORNE_OUT, max(0, min((seen + start, *stops)) - start))
-        return Attested(Word.UNATTESTED, self._by_its_word(place))
-
-    def _edges_of(self, place: int) -> list[_Edge]:
-        return [self._edges[each] for each in (place - 1, place) if each in self._edges]
-
-    def _found(self, place: int, mine: list[_Edge], *, is_patient: bool) -> Attested:
-        if not self._last:
-            return Attested(Word.BORNE_OUT, self._by_its_word(place))
-        odds = [edge for edge in mine if edge in self._open and edge.is_at_odds]
-        if odds:
-            return self._disputed(edge.before for edge in odds)
-        seen, wanted = self._seen_by(place, mine), self._by_its_word(place)
-        if place + 1 in self._at_fault and seen < wanted:
-            # Whoever should bear it out is not believed: its own rows have to.
-            return self._by_its_rows(place, seen)
-        if any(edge.is_at_odds for edge in mine) and not seen:
-            # Of how much it says, one before it tells, who is believed.
-            is_bounded = any(each < place for each in self._believed)
-            word = Word.BORNE_OUT if is_bounded else Word.SILENT
-            return Attested(word, min(wanted, AUDITED_POSITIONS) if is_bounded else 0)
-        if self._is_in_doubt(place, seen < wanted):
-            return Attested(Word.SILENT)
-        heard_of = range(min(place + 1, self._last) + 1)
-        is_silent = any(each not in self._heard for each in heard_of)
-        if is_silent and (is_patient or not seen):
-            return Attested(Word.SILENT)
-        return Attested(Word.BORNE_OUT, seen)
-
-    def _by_its_rows(self, place: int, seen: int) -> Attested:
-        match self._heard[place].ruling:
-            case Ruling.RIGHT:
-                wanted = min(self._by_its_word(place), AUDITED_POSITIONS)
-                return Attested(Word.BORNE_OUT, max(seen, wanted))
-            case Ruling.WRONG:
+        if place in self.refuted:
+            return Attested(Word.REFUTED)
+        stop = self._seen(place) if self._last else self._claims[place].proof.outputs.stop
+        if stop is None or (self._is_waited_for(place) and waited < NEIGHBOUR_SECONDS):
+            if waited < WAIT_SECONDS:
                 return Attested(Word.SILENT)
-        return self._disputed([place])
+            return Attested(Word.UNATTESTED, self._paid(place, None))
+        return Attested(Word.BORNE_OUT, self._paid(place, stop))
 
-    def _disputed(self, places: Iterable[int]) -> Attested:
-        unseen = [place for place in places if self._heard[place].ruling is None]
-        return Attested(Word.DISPUTED, asks=tuple(unseen))
+    def _is_waited_for(self, place: int) -> bool:
+        """Whether somebody is silent who might tell of less than a claim says."""
+        return any(each not in self._claims for each in range(min(place + 1, self._last) + 1))
 
-    def _is_in_doubt(self, place: int, is_short: bool) -> bool:
-        """Whether what a stage says hangs on two that contradict each other.
+    def _seen(self, place: int) -> int | None:
+        """Of how many rows that a stage sent others tell; None where nobody tells.
 
-        What came to it did, if they stand before it, or it is one of them; and where it is not
-        borne out for all that it says, so does what its neighbour behind it says.
+        What came to a stage behind the entry is in its voucher, and so is what it computed. Of the
+        entry the next stage tells, and each one behind that: it took no more than passed them all.
         """
-        is_behind = any(edge.after <= place for edge in self._open)
-        return is_behind or (is_short and any(edge.before == place + 1 for edge in self._open))
+        if place:
+            return self._claims[place].proof.outputs.stop
+        told = [
+            claim.proof.inputs.stop
+            for each, claim in self._claims.items()
+            if each >= 2 and each not in self.refuted
+        ]
+        behind = self._taken_from(0)
+        if behind is not None:
+            told.append(in_common(self._claims[0].proof.outputs, behind.proof.inputs))
+        return max(told, default=0) or None
 
-    def _seen_by(self, place: int, mine: list[_Edge]) -> int:
-        """Positions of a claim that a neighbour saw as well: the one that saw most."""
-        return max((self._seen(place, edge) for edge in mine), default=0)
+    def _paid(self, place: int, upto: int | None) -> int:
+        """How many positions of a claim are paid, that end at `upto` at most.
 
-    def _seen(self, place: int, edge: _Edge) -> int:
-        """Positions of a claim that its neighbour on an edge saw as well."""
-        if edge.is_at_odds:
-            return 0
-        other = edge.after if place == edge.before else edge.before
-        return self._paid(place, edge.agreed, self._heard[other].claim.proof.start)
+        Those that a neighbour says were held before are not, and no more than came from each of
+        those in front; what a stage vouched for it sent, whatever else it says.
+        """
+        claim, ticket = self._claims[place], self._claims[place].ticket
+        stops = [claim.proof.outputs.stop, ticket.max_tokens]
+        stops += [] if upto is None else [upto]
+        stops += [self._sent(each) for each in range(place - 1) if self._is_believed(each)]
+        neighbours = [each for each in (place - 1, place + 1) if self._is_believed(each)]
+        held = min((self._claims[each].proof.start for each in neighbours), default=0)
+        return max(0, min(stops) - max(held, claim.proof.start))
 
-    def _by_its_word(self, place: int) -> int:
-        proof = self._heard[place].claim.proof
-        return self._paid(place, proof.outputs.stop, proof.start)
+    def _is_believed(self, place: int) -> bool:
+        return place in self._claims and place not in self.refuted
 
-    def _paid(self, place: int, upto: int, start: int) -> int:
-        claim = self._heard[place].claim
-        # Whatever it says, no more came than those before it sent.
-        sent = (
-            self._heard[each].claim.proof.outputs.stop for each in self._believed if each < place
-        )
-        stop = min((upto, claim.ticket.max_tokens, *sent))
-        return max(0, stop - max(start, claim.proof.start))
-
-
-def _edge(one: Heard, other: Heard, before: int) -> _Edge:
-    sent, received = one.claim.proof.outputs, other.claim.proof.inputs
-    is_at_odds = are_at_odds(sent, received)
-    fault = None
-    if is_at_odds and one.ruling is not None:
-        fault = before + 1 if one.ruling is Ruling.RIGHT else before
-    is_more = not is_at_odds and received.stop > sent.stop
-    return _Edge(before, before + 1, in_common(sent, received), is_at_odds, is_more, fault)
+    def _sent(self, place: int) -> int:
+        """How many rows left a stage: it signed the one, or the other."""
+        taken = self._taken_from(place)
+        shown = taken.proof.inputs.stop if taken is not None else 0
+        return max(shown, self._claims[place].proof.outputs.stop)

@@ -34,8 +34,11 @@ LAST_LENGTHS = 4
 class Rows:
     """The digests of the rows of one side of a stage, from position 0."""
 
-    def __init__(self, digests: bytes = b"") -> None:
-        self._digests = bytearray(digests)
+    def __init__(self) -> None:
+        self._digests = bytearray()
+        # Of the first so many bytes of them: each step of an answer adds one row.
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._hashed = 0
 
     def __len__(self) -> int:
         return len(self._digests) // ROW_DIGEST_BYTES
@@ -47,12 +50,20 @@ class Rows:
         """
         if position > len(self) or count < 1 or len(data) % count:
             raise LocalError(f"{count} rows at {position}, after {len(self)}")
-        del self._digests[position * ROW_DIGEST_BYTES :]
+        if position < len(self):
+            del self._digests[position * ROW_DIGEST_BYTES :]
+            self._hash, self._hashed = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
         size = len(data) // count
         view = memoryview(data)
         for start in range(0, len(data), size):
             row = hashlib.blake2b(view[start : start + size], digest_size=ROW_DIGEST_BYTES)
             self._digests += row.digest()
+
+    def digest(self) -> bytes:
+        """digest(n) of all rows so far."""
+        self._hash.update(self._digests[self._hashed :])
+        self._hashed = len(self._digests)
+        return self._hash.copy().digest()
 
     def commit(self) -> Commit:
         """What binds to all rows so far."""

@@ -1,6 +1,7 @@
 """A proof of work: signed by the worker, over a ticket that musivum signed.
 
-Whoever brings it, it speaks for itself: both signatures are under it, and it can be paid once.
+Whoever brings it, it speaks for itself: both signatures are under it, and that of the stage before
+under the rows that came; and it can be paid once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tessella.core.identity import SIGNATURE_BYTES, Identity, check_signature
 from tessella.core.ids import PeerId
 from tessella.core.messages import Proof, Ticket, decode_sealed, seal
 from tessella.core.tickets import CLOCK_SECONDS, SETTLE_SECONDS, open_ticket, place_of
+from tessella.core.vouchers import check_voucher, crossing_at
 
 PURPOSE_PROOF = b"proof"
 MAX_BATCH = 256
@@ -90,6 +92,7 @@ def read_claim(signed: SignedProof, issuers: Container[PeerId], now: float) -> C
     if proof.layers != stage.layers:
         raise BadProof(f"a proof of layers {proof.layers}, the ticket assigns {stage.layers}")
     _check_counts(proof, ticket)
+    _check_voucher(proof, ticket)
     if now > ticket.expires_at + SETTLE_SECONDS:
         raise TicketExpired(f"the ticket could be settled until {ticket.expires_at:.0f} + a day")
     if now < ticket.issued_at - CLOCK_SECONDS:
@@ -111,6 +114,20 @@ def _check_counts(proof: Proof, ticket: Ticket) -> None:
         )
     if stop > ticket.max_tokens:
         raise BadProof(f"a proof of {stop} positions, the ticket is for {ticket.max_tokens}")
+
+
+def _check_voucher(proof: Proof, ticket: Ticket) -> None:
+    if not proof.layers.start:
+        if proof.sender or proof.voucher:
+            raise BadProof("a proof of an entry with a voucher: token ids have none")
+        return
+    before = (*ticket.chain, *ticket.spares)
+    if (proof.sender, proof.layers.start) not in {(at.peer_id, at.layers.stop) for at in before}:
+        raise BadProof(
+            f"a proof of rows from {proof.sender[:64]!r}, which is not before its layers"
+        )
+    crossing = crossing_at(proof.ticket, proof.epoch, proof.layers.start)
+    check_voucher(proof.sender, crossing, proof.inputs.stop, proof.inputs.digest, proof.voucher)
 
 
 def pack_batch(proofs: Iterable[SignedProof]) -> bytes:

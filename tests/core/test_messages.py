@@ -46,8 +46,8 @@ CASES: list[tuple[m.Message, str]] = [
         "9192a15092000200 09c40401000000c4027b7d91a22f61a0c40167c40173c40174c40173",
     ),
     (
-        m.Hidden(SID, 1, 300, WireTensor("bf16", (1, 2), b"abcd"), True),
-        f"000000289602{SID_HEX}01cd012c93a462663136920102c40461626364c3",
+        m.Hidden(SID, 1, 300, WireTensor("bf16", (1, 2), b"abcd"), True, b"v"),
+        f"0000002b9702{SID_HEX}01cd012c93a462663136920102c40461626364c3c40176",
     ),
     (m.Progress(SID, 0, 70000, 128), f"0000001c9503{SID_HEX}00ce00011170cc80"),
     (m.End(SID, 0), f"000000159304{SID_HEX}00"),
@@ -160,7 +160,7 @@ def test_every_kind_has_golden_bytes() -> None:
         ([19, [3, 1]], r"LayerRange: no layer range: \[3, 1\)"),
         ([19, [0, 1, 2]], "LayerRange has 2 fields, not 3"),
         ([19, {"start": 0}], "Ready.layers: wanted an array, not dict"),
-        ([2, SID, 0, 0, ["f32", [1, None], b""], True], "WireTensor.shape: wanted an integer"),
+        ([2, SID, 0, 0, ["f32", [1, None], b""], True, b""], "WireTensor.shape: wanted an integer"),
     ],
 )
 def test_a_field_out_of_its_type_is_named(fields: list[Any], culprit: str) -> None:

@@ -20,6 +20,7 @@ from tessella.core.errors import (
     TicketExpired,
 )
 from tessella.core.layers import LayerRange
+from tessella.core.messages import TicketStage
 from tessella.core.proofs import (
     MAX_BATCH,
     MAX_BATCH_BYTES,
@@ -46,7 +47,8 @@ def test_an_honest_proof_claims_its_place_in_the_chain() -> None:
     assert claim.digest == signed.digest == proof_hash(signed.payload)
 
 
-SHORT = committed(1, 49).commit()
+SHORT, OTHER = committed(1, 49).commit(), committed(1, 50, b"other").commit()
+VOUCHER = read_claim(WORK.proof(1), ISSUERS, NOW).proof.voucher
 LATE = NOW + TICKET_SECONDS + SETTLE_SECONDS
 
 
@@ -64,6 +66,12 @@ LATE = NOW + TICKET_SECONDS + SETTLE_SECONDS
         ("of too much sketch", lambda: WORK.proof(1, sketch=b"s" * (MAX_SKETCH + 1)), BadProof),
         ("too long", lambda: WORK.proof(1, sketch=b"s" * MAX_PROOF_BYTES), BadProof),
         ("of a ticket unsigned", lambda: WORK.proof(1, ticket_signature=bytes(64)), BadSignature),
+        ("of rows that nobody vouched for", lambda: WORK.proof(1, voucher=b""), BadSignature),
+        ("of other rows than came", lambda: WORK.proof(1, inputs=OTHER), BadSignature),
+        ("of another session", lambda: WORK.proof(1, epoch=1, voucher=VOUCHER), BadSignature),
+        ("by its own voucher", lambda: WORK.proof(1, sender=identity(2)), BadProof),
+        ("of rows from behind", lambda: WORK.proof(1, sender=identity(3)), BadProof),
+        ("of ids with a voucher", lambda: WORK.proof(0, voucher=VOUCHER), BadProof),
     ],
 )  # fmt: skip
 def test_a_proof_that_proves_nothing_is_refused(
@@ -71,6 +79,14 @@ def test_a_proof_that_proves_nothing_is_refused(
 ) -> None:
     with pytest.raises(error or (BadSignature, BadTicket)):
         read_claim(make(), ISSUERS, NOW)
+
+
+def test_a_spare_may_vouch_for_rows_that_enter_where_its_layers_end() -> None:
+    spare = TicketStage(identity(9).peer_id, WORK.ticket.chain[0].layers, "f32/f32/f32")
+    work = Work(WORK.workers, changes={"spares": (spare,)})
+    assert read_claim(work.proof(1, sender=identity(9)), ISSUERS, NOW).place == 1
+    with pytest.raises(BadProof, match="not before its layers"):
+        read_claim(work.proof(2, sender=identity(9)), ISSUERS, NOW)
 
 
 def test_a_worker_of_no_place_in_the_chain_gets_nothing_by_its_own_signature() -> None:

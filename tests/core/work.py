@@ -12,6 +12,7 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Proof, Ticket, TicketStage
 from tessella.core.proofs import SignedProof, seal_proof
 from tessella.core.tickets import ANONYMOUS, START_SECONDS, TICKET_SECONDS, seal_ticket
+from tessella.core.vouchers import crossing_at, vouch
 
 MUSIVUM = Identity(b"m" * 32)
 NOW = 1_800_000_000.0
@@ -77,26 +78,33 @@ class Work:
         *,
         start: int = 0,
         salt: tuple[bytes, bytes] = (b"", b""),
-        sequence: int = 1,
-        previous: bytes = b"",
+        epoch: int = 0,
+        sender: Identity | None = None,
         by: Identity | None = None,
         **changes: Any,
     ) -> SignedProof:
         """The proof of one stage; a salt makes its input or output rows other than its neighbour's.
 
-        `by` signs it in place of the stage's own worker.
+        `sender` vouches for what came in place of the stage before, and `by` signs the proof in
+        place of the stage's own worker.
         """
         worker = self.workers[place]
         stage = self.ticket.chain[place]
+        inputs = committed(place, count, salt[0]).commit()
+        before = (sender or self.workers[place - 1]) if place else None
+        crossing = crossing_at(self.payload, epoch, stage.layers.start)
         fields: dict[str, Any] = {
             "ticket": self.payload,
             "ticket_signature": self.signature,
             "worker": PeerId(worker.peer_id),
-            "sequence": sequence,
-            "previous": previous,
+            "sequence": 1,
+            "previous": b"",
             "layers": stage.layers,
             "start": start,
-            "inputs": committed(place, count, salt[0]).commit(),
+            "epoch": epoch,
+            "inputs": inputs,
+            "sender": before.peer_id if before else "",
+            "voucher": vouch(before, crossing, count, inputs.digest) if before else b"",
             "outputs": committed(place + 1, count, salt[1]).commit(),
             "sketch": b"",
             "finished_at": self.issued_at + 10,

@@ -61,6 +61,8 @@ class Hidden:
     """The KV length this builds on. Lower than held: roll back; higher: refused."""
     tensor: WireTensor
     sample: bool
+    voucher: bytes = b""
+    """The sender's, for all rows that it sent so far; empty in a session without a ticket."""
 
 
 @dataclass(frozen=True, slots=True)

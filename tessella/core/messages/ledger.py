@@ -80,8 +80,14 @@ class Proof:
     layers: LayerRange
     start: int
     """The first position that was computed; those before it were held from an earlier request."""
+    epoch: int
+    """Of the session, as its last row came."""
     inputs: Commit
     """Of the rows that came; of token ids, as u32, at the entry."""
+    sender: PeerId
+    """Who sent them; empty at the entry."""
+    voucher: bytes
+    """The sender's, for all of them; empty at the entry."""
     outputs: Commit
     """Of the rows that left; at the tail of its hidden states after the last layer."""
     sketch: bytes

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from tessella.core.errors import BadSignature
+from tessella.core.identity import Identity
+from tessella.core.vouchers import check_voucher, crossing_at, vouch
+
+SENDER, OTHER = Identity(bytes(32)), Identity(bytes(31) + b"\1")
+CROSSING = crossing_at(b"ticket", epoch=2, layer=10)
+DIGEST = bytes(range(32))
+VOUCHER = vouch(SENDER, CROSSING, 50, DIGEST)
+
+
+def test_what_is_signed_is_these_bytes() -> None:
+    signed = (
+        hashlib.blake2b(b"ticket", digest_size=32).digest()
+        + bytes.fromhex("0000000000000002" + "000000000000000a" + "0000000000000032")
+        + DIGEST
+    )
+    assert SENDER.sign(b"voucher", signed) == VOUCHER
+    assert len(VOUCHER) == 64
+
+
+def test_a_voucher_is_for_its_rows_and_its_session_alone() -> None:
+    check_voucher(SENDER.peer_id, CROSSING, 50, DIGEST, VOUCHER)
+    others = [
+        (OTHER, CROSSING, 50, DIGEST, VOUCHER),
+        (SENDER, crossing_at(b"another", 2, 10), 50, DIGEST, VOUCHER),
+        (SENDER, replace(CROSSING, epoch=3), 50, DIGEST, VOUCHER),
+        (SENDER, replace(CROSSING, layer=9), 50, DIGEST, VOUCHER),
+        (SENDER, CROSSING, 51, DIGEST, VOUCHER),
+        (SENDER, CROSSING, 50, DIGEST[::-1], VOUCHER),
+        (SENDER, CROSSING, 50, DIGEST, b""),
+        (SENDER, CROSSING, 50, DIGEST, bytes(64)),
+        (SENDER, CROSSING, 50, DIGEST, SENDER.sign(b"proof", DIGEST)),
+    ]
+    for sender, crossing, count, digest, voucher in others:
+        with pytest.raises(BadSignature):
+            check_voucher(sender.peer_id, crossing, count, digest, voucher)
