@@ -28,11 +28,12 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Ticket, TicketStage
 from tessella.core.shapes import DType
 from tessella.core.tickets import ANONYMOUS, START_SECONDS, TICKET_SECONDS, seal_ticket
+from tessella.core.vouchers import crossing_at, vouch
 from tessella.keys import load_or_create_key
 from tessella.worker.proofs import book as books
 from tessella.worker.proofs.book import ProofBook, open_book
 from tessella.worker.proofs.upload import Uploader
-from tessella.worker.proofs.witness import Bill, Ticketing
+from tessella.worker.proofs.witness import NOBODY, Bill, Came, Ticketing
 from tessella.worker.tracker import Tracker
 
 STAGES = 3
@@ -79,10 +80,16 @@ def bill_of(number: int, place: int, musivum: Identity, issued_at: float) -> Bil
         expires_at=issued_at + TICKET_SECONDS,
     )
     payload, signature = seal_ticket(ticket, musivum)
+    layers, inputs, sender, voucher = stages[place].layers, _rows(number, place), NOBODY, b""
+    if place:
+        before, crossing = worker_of(place - 1), crossing_at(payload, 0, layers.start)
+        sender = before.peer_id
+        voucher = vouch(before, crossing, len(inputs), inputs.digest())
     return Bill(
-        ticketing=Ticketing(payload, signature, ticket.request_id, stages[place].layers, DType.F32),
+        ticketing=Ticketing(payload, signature, ticket.request_id, layers, DType.F32),
         start=0,
-        inputs=_rows(number, place).commit(),
+        inputs=inputs.commit(),
+        came=Came(0, sender, voucher),
         outputs=_rows(number, place + 1).commit(),
         sketch=b"",
     )

@@ -40,6 +40,13 @@ class Rows:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._hashed = 0
 
+    def copy(self) -> Rows:
+        """Others that are the same so far."""
+        made = Rows()
+        made._digests[:] = self._digests
+        made._hash, made._hashed = self._hash.copy(), self._hashed
+        return made
+
     def __len__(self) -> int:
         return len(self._digests) // ROW_DIGEST_BYTES
 

@@ -26,6 +26,7 @@ from tessella.core.progress import PROGRESS_SECONDS, Watch
 from tessella.core.shapes import DType
 from tessella.core.tensors import MIB, WireTensor
 from tessella.engine.shard import Shard
+from tessella.worker.proofs.witness import Witness
 from tessella.worker.stage import Outcome
 from tessella.worker.trust import Neighbourhood
 
@@ -53,10 +54,13 @@ class Downstream:
     Resource handling: whoever made it ends it with `end` or `cancel`, connected or not.
     """
 
-    def __init__(self, opened: Open, dtype: DType, around: Neighbourhood) -> None:
-        """`opened` is our own `Open`: its place moves on."""
+    def __init__(
+        self, opened: Open, dtype: DType, around: Neighbourhood, witness: Witness | None = None
+    ) -> None:
+        """`opened` is our own `Open`: its place moves on. `witness` vouches for what is sent."""
         self._opened = replace(opened, place=opened.place + 1)
         self._dtype = dtype
+        self._witness = witness
         self._around = around
         self._stream: FrameStream | None = None
         self.peer = self._opened.chain[self._opened.place].peer_id
@@ -90,7 +94,9 @@ class Downstream:
         if not isinstance(outcome, WireTensor):
             raise LocalError("a stage before the tail hands on hidden states")
         session, room = self._opened, window_positions(outcome.shape[1], self._dtype)
-        hidden = Hidden(session.session_id, session.epoch, position, outcome, sample)
+        # Made with this step: the next one begins when this is sent.
+        voucher = self._witness.voucher if self._witness is not None else b""
+        hidden = Hidden(session.session_id, session.epoch, position, outcome, sample, voucher)
         # Where nothing is owed, nothing is under way, wherever the session goes on.
         while not sample and self.watch.waiting and upto - self.watch.done > room:
             await self._heard.wait()

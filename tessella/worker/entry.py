@@ -142,7 +142,8 @@ class Entry:
         return await answering.run(tail, beside=(tail.prepare,))
 
     async def _run_through(self, answering: Answering, inbox: Inbox, keep_seconds: float) -> Done:
-        onward = Downstream(answering.terms.opened, answering.terms.dtype, self.around)
+        terms, witness = answering.terms, answering.stage.witness
+        onward = Downstream(terms.opened, terms.dtype, self.around, witness)
 
         async def deliver(token: Token) -> None:
             with onward.trust:

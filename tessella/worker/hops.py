@@ -50,7 +50,7 @@ class Hops:
                 await self._run_middle(terms, stage, upstream)
 
     async def _run_middle(self, terms: Terms, stage: Stage, upstream: Upstream) -> None:
-        onward = Downstream(terms.opened, terms.dtype, self.around)
+        onward = Downstream(terms.opened, terms.dtype, self.around, stage.witness)
         farewell: Farewell | None = None
 
         async def forward() -> None:
@@ -121,7 +121,7 @@ async def _compute(stage: Stage, upstream: Upstream, onward: Downstream | Tail) 
     while True:
         hidden = await upstream.next()
         try:
-            await stage.run_hidden(hidden.tensor, hidden.position, hidden.sample, onward)
+            await stage.run_hidden(hidden, onward)
         except BadTensor as exc:
             upstream.blame(exc)
             raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
 from tessella.core.layers import LayerRange
+from tessella.core.messages import Hidden
 from tessella.core.session import Lease
 from tessella.core.shapes import DType
 from tessella.core.tensors import WireTensor
@@ -55,6 +57,18 @@ class Onward(Protocol):
 
     async def send(self, outcome: Outcome, position: int, upto: int, sample: bool) -> None:
         """Hand the outcome on. Raises PeerGone if who it is for went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a step is made from; the arithmetic of it is for the compute thread."""
+
+    rows: Callable[[], torch.Tensor]
+    """`[count, hidden]`."""
+    wire: Callable[[], bytes]
+    """The same as it came."""
+    count: int
+    voucher: bytes = b""
 
 
 class Stage:
@@ -124,46 +138,41 @@ class Stage:
     ) -> None:
         """A step from token ids, at the entry."""
         shard = self._shard
-        taken = (lambda: shard.embed(ids)), (lambda: pack_ids(ids))
-        await self._run(taken, len(ids), position, sample, onward)
+        taken = _Taken(lambda: shard.embed(ids), lambda: pack_ids(ids), len(ids))
+        await self._run(taken, position, sample, onward)
 
-    async def run_hidden(
-        self, tensor: WireTensor, position: int, sample: bool, onward: Onward
-    ) -> None:
+    async def run_hidden(self, hidden: Hidden, onward: Onward) -> None:
         """A step from a neighbour's hidden state, whose dtype and shape are checked.
 
-        Raises BadTensor if a value is not finite, and what `Lease.fill` raises.
+        Raises BadTensor if a value is not finite, or where it has to be vouched for and is not;
+        and what `Lease.fill` raises.
         """
-        shard = self._shard
-        count = tensor.shape[0]
-        taken = (lambda: shard.from_wire(tensor)), (lambda: tensor.data)
-        await self._run(taken, count, position, sample, onward)
+        shard, tensor = self._shard, hidden.tensor
+        taken = _Taken(
+            lambda: shard.from_wire(tensor), lambda: tensor.data, tensor.shape[0], hidden.voucher
+        )
+        await self._run(taken, hidden.position, hidden.sample, onward)
 
-    async def _run(
-        self,
-        taken: tuple[Callable[[], torch.Tensor], Callable[[], bytes]],
-        count: int,
-        position: int,
-        sample: bool,
-        onward: Onward,
-    ) -> None:
+    async def _run(self, taken: _Taken, position: int, sample: bool, onward: Onward) -> None:
+        count = taken.count
         lease = self.lease.fill(position, count)
         upto, shard, asked = lease.held, self._shard, time.perf_counter()
-        held, (source, wire) = _held(self._cache), taken
+        held = _held(self._cache)
 
         def work(job: Job) -> tuple[Outcome, float]:
             started = time.perf_counter()
             if not self._stepped:
                 self._stepped, self.first_wait = True, started - asked
             cache = self._cache = shard.grow_cache(held, lease.capacity)
-            rows = source()
+            rows = taken.rows()
             output = shard.forward(rows, cache, position, self.layers, job.advance)
             if self.bend is not None:
                 output = self.bend(rows, output)
             outcome = onward.finish(shard, output, upto, sample)
             if self.witness is not None:
                 given = _on_the_wire(outcome, shard, output, self.witness.dtype)
-                self.witness.saw(position, count, wire(), given, output)
+                came = taken.wire()
+                self.witness.saw(position, count, came, given, output, voucher=taken.voucher)
             return outcome, time.perf_counter() - started
 
         outcome, seconds = await self._compute.run(work, urgent=count == 1, tier=self.tier)

@@ -51,6 +51,19 @@ def test_how_the_rows_are_cut_into_chunks_makes_no_difference(sizes: list[int]) 
     assert chunked.commit() == rows(total).commit()
 
 
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), min_size=1, max_size=12))
+def test_the_digest_so_far_is_that_of_the_commit_whatever_was_put_again(
+    steps: list[tuple[int, int]],
+) -> None:
+    made = Rows()
+    for number, (position, count) in enumerate(steps):
+        other = made.copy()
+        made.put(min(position, len(made)), bytes([number]) * count, count)
+        assert made.digest() == made.digest() == made.commit().digest
+        other.put(0, b"other", 1)
+        assert made.digest() == made.commit().digest
+
+
 def test_rows_put_again_take_the_place_of_what_stood_there_and_behind() -> None:
     made = rows(20, changed=5)
     for position in range(5, 9):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -12,7 +13,7 @@ from tessella.core.commitments import Rows
 from tessella.core.errors import BadTensor, ContextTooLong, OutOfTurn, PeerReset, PositionGap
 from tessella.core.ids import SessionId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import Cancel
+from tessella.core.messages import Cancel, Hidden
 from tessella.core.session import Lease, NeighbourLost, State
 from tessella.core.shapes import DType
 from tessella.core.tensors import WireTensor
@@ -92,7 +93,7 @@ async def test_every_step_is_computed_in_the_tier_of_its_session(toy_shard: Shar
     lease = Lease(SessionId(b"s" * 16), 0, 8)
     stage = Stage(lease, toy_shard.layers, toy_shard, compute, Counters(), tier=Tier.VIP)
     await stage.run_ids([1, 2], 0, False, onward)
-    await stage.run_hidden(toy_shard.to_wire(toy_shard.embed([3]), DType.F32), 2, True, onward)
+    await stage.run_hidden(hidden(toy_shard.to_wire(toy_shard.embed([3]), DType.F32), 2), onward)
     assert compute.tiers == [Tier.VIP, Tier.VIP]
     await a_stage(toy_shard, compute).run_ids([1], 0, True, onward)
     assert compute.tiers[2:] == [Tier.LEECH]
@@ -122,7 +123,7 @@ async def test_a_step_that_fails_holds_nothing_more(toy_shard: Shard) -> None:
     stage, onward = a_stage(toy_shard, Inline()), Next()
     nan = WireTensor("f32", (1, 64), b"\xff" * 256)
     with pytest.raises(BadTensor, match="finite"):
-        await stage.run_hidden(nan, 0, False, onward)
+        await stage.run_hidden(hidden(nan, 0), onward)
     assert (stage.lease.held, onward.sent) == (0, [])
 
 
@@ -151,6 +152,11 @@ async def test_a_session_that_ends_during_a_step_stays_ended(toy_shard: Shard) -
     assert onward.sent == []
 
 
+def hidden(tensor: WireTensor, position: int) -> Hidden:
+    """It asks for a token."""
+    return Hidden(SessionId(b"s" * 16), 0, position, tensor, sample=True)
+
+
 def a_witness() -> Witness:
     return Witness(Ticketing(b"", b"", b"r" * 16, LayerRange(0, 6), DType.F32))
 
@@ -170,7 +176,7 @@ async def test_a_witness_sees_on_both_sides_what_the_neighbours_see(toy_shard: S
     await first.run_ids([3], 2, True, sent)
     for outcome, position, _, sample in sent.sent:
         assert isinstance(outcome, WireTensor)
-        await last.run_hidden(outcome, position, sample, Chooses())
+        await last.run_hidden(replace(hidden(outcome, position), sample=sample), Chooses())
     before, after = first.witness.bill(), last.witness.bill()
     ids = Rows()
     ids.put(0, b"".join(each.to_bytes(4, "little") for each in (1, 2, 3)), 3)

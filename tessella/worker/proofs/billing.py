@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from tessella.core.errors import BadTicket, StoreUnavailable
+from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.messages import Open, Ticket
 from tessella.core.shapes import DType
 from tessella.core.tickets import place_of
 from tessella.worker.proofs.book import ProofBook
-from tessella.worker.proofs.witness import Bill, Kept, Ticketing, Witness
+from tessella.worker.proofs.witness import NOBODY, Bill, Kept, Ticketing, Witness
 
 if TYPE_CHECKING:
     from tessella.worker.stage import Stage
@@ -55,42 +56,54 @@ class Billing:
         self,
         book: ProofBook | None = None,
         *,
+        identity: Identity | None = None,
         keep_outputs: Keep = keep_nothing,
         keep_ids: Keep = keep_nothing,
     ) -> None:
-        """Without a book nothing is billed: there is no musivum that would pay.
+        """Without a book nothing is billed: there is no musivum that would pay. `identity` vouches
+        for the rows that leave, to stages that are paid.
 
         `keep_ids` is asked for sessions of which this node is the entry.
         """
         self._book = book
+        self._identity = identity
         self._keep_outputs, self._keep_ids = keep_outputs, keep_ids
         self._abandoned: deque[Bill] = deque(maxlen=MAX_ABANDONED)
         self._more = trio.Event()
 
     def witness(self, opened: Open, ticket: Ticket | None) -> Witness | None:
-        """What is to see a session that begins; None for one that nobody pays this node for.
+        """What is to see a session that begins; None where that is of use to nobody: to this node,
+        if it is paid, and to the stage behind it, if there is one that may be.
 
-        `ticket` is the one in `opened`, checked. Raises StoreUnavailable while no proof could be
-        written: what is served then would be served for nothing.
+        `ticket` is the one in `opened`, checked; None for one that says nothing here. Raises
+        StoreUnavailable while no proof could be written: what is served then would be served for
+        nothing.
         """
-        if self._book is None or ticket is None:
+        is_last = opened.place + 1 == len(opened.chain)
+        ticketing = self._ticketing(opened, ticket)
+        if not opened.ticket or (is_last and not ticketing.is_paid):
             return None
-        place = opened.chain[opened.place]
-        if not _is_paid(ticket, place.peer_id):
-            return None
-        self._book.check_writable()
-        ticketing = Ticketing(
-            ticket=opened.ticket,
-            signature=opened.ticket_signature,
-            request_id=ticket.request_id,
-            layers=place.layers,
-            dtype=DType(opened.dtype),
-        )
+        if self._book is not None and ticketing.is_paid:
+            self._book.check_writable()
         return Witness(
             ticketing,
-            kept_outputs=self._keep_outputs(ticketing),
-            kept_ids=self._keep_ids(ticketing) if opened.place == 0 else None,
+            identity=None if is_last else self._identity,
+            kept_outputs=self._keep_outputs(ticketing) if ticket is not None else None,
+            kept_ids=self._keep_ids(ticketing) if ticketing.is_paid and not opened.place else None,
             abandoned=self._abandon,
+        )
+
+    def _ticketing(self, opened: Open, ticket: Ticket | None) -> Ticketing:
+        place = opened.chain[opened.place]
+        return Ticketing(
+            ticket=opened.ticket,
+            signature=opened.ticket_signature,
+            request_id=ticket.request_id if ticket is not None else b"",
+            layers=place.layers,
+            dtype=DType(opened.dtype),
+            epoch=opened.epoch,
+            sender=opened.chain[opened.place - 1].peer_id if opened.place else NOBODY,
+            is_paid=self._book is not None and _is_paid(ticket, place.peer_id),
         )
 
     async def bill(self, stage: Stage) -> None:
@@ -135,7 +148,9 @@ class Billing:
                 self._abandoned.popleft()
 
 
-def _is_paid(ticket: Ticket, worker: PeerId) -> bool:
+def _is_paid(ticket: Ticket | None, worker: PeerId) -> bool:
+    if ticket is None:
+        return False
     try:
         place_of(ticket, worker)
     except BadTicket:

@@ -68,10 +68,12 @@ async def open_proofs(
     Raises as `open_book`.
     """
     if config.proofs is None or tracker is None:
-        yield Proofs(Billing())
+        yield Proofs(Billing(identity=ground.identity))
         return
     async with open_book(config.proofs, ground.identity, ground.clock) as book:
-        billing = Billing(book, keep_outputs=ring.outputs, keep_ids=ring.ids)
+        billing = Billing(
+            book, identity=ground.identity, keep_outputs=ring.outputs, keep_ids=ring.ids
+        )
         kept = _Kept(book, Uploader(book, tracker.settle), config.wal_checkpoint_seconds)
         try:
             yield Proofs(billing, kept)

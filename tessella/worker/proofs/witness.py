@@ -1,4 +1,6 @@
-"""What passes through one stage for one ticket: digests of the rows, and a sketch of the output."""
+"""What passes through one stage for one ticket: digests of the rows, who vouches for them, and a
+sketch of the output.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tessella.core.commitments import Rows
+from tessella.core.errors import BadSignature, BadTensor
+from tessella.core.identity import Identity
+from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Commit
 from tessella.core.shapes import DType
+from tessella.core.vouchers import check_voucher, crossing_at, vouch
 from tessella.engine.sketch import Sketcher
 
 if TYPE_CHECKING:
@@ -26,6 +32,9 @@ class Kept(Protocol):
         """Take over the rows of the session that this one goes on with. Never raises."""
 
 
+NOBODY = PeerId("")
+
+
 @dataclass(frozen=True, slots=True)
 class Ticketing:
     """The ticket of one session, and this node's part in it."""
@@ -36,6 +45,24 @@ class Ticketing:
     layers: LayerRange
     dtype: DType
     """In which hidden states travel."""
+    epoch: int = 0
+    """Of the session."""
+    sender: PeerId = NOBODY
+    """Who sends the rows that come; empty at the entry."""
+    is_paid: bool = True
+    """Whether this node is paid for it, or only vouches for its rows to who is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """Whose the rows are that came."""
+
+    epoch: int
+    """Of the session, with the last of them."""
+    sender: PeerId
+    """Empty at the entry."""
+    voucher: bytes
+    """The sender's, for all of them; empty at the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,7 @@ class Bill:
     start: int
     """The first position that was computed for this ticket."""
     inputs: Commit
+    came: Came
     outputs: Commit
     sketch: bytes
 
@@ -65,18 +93,23 @@ class Witness:
         self,
         ticketing: Ticketing,
         *,
+        identity: Identity | None = None,
         kept_outputs: Kept | None = None,
         kept_ids: Kept | None = None,
         abandoned: Callable[[Bill], None] = lambda _: None,
     ) -> None:
-        """`kept_ids` is for the entry, whose inputs are token ids.
+        """`identity` signs for what leaves; `kept_ids` is for the entry, whose inputs are ids.
 
         `abandoned` is called once with what nobody billed when the session ended.
         """
         self.ticketing = ticketing
+        self._identity = identity
         self.is_billed = False
         """Whether there is a proof of it already: another would be refused."""
+        self.voucher = b""
+        """Ours for all rows that left; empty where we sign none."""
         self._inputs, self._outputs = Rows(), Rows()
+        self._came = Came(ticketing.epoch, ticketing.sender, b"")
         self._start: int | None = None
         self._sketcher: Sketcher | None = None
         self._kept_outputs, self._kept_ids = kept_outputs, kept_ids
@@ -90,18 +123,31 @@ class Witness:
     @property
     def owes(self) -> bool:
         """Whether there is work that no proof was made of."""
-        return not self.is_billed and self._start is not None
+        return self.ticketing.is_paid and not self.is_billed and self._start is not None
 
     def saw(
-        self, position: int, count: int, taken: bytes, given: bytes, output: torch.Tensor
+        self,
+        position: int,
+        count: int,
+        taken: bytes,
+        given: bytes,
+        output: torch.Tensor,
+        *,
+        voucher: bytes = b"",
     ) -> None:
         """A step is done: `count` rows from a position on, as bytes on both sides.
 
         `taken` is token ids as u32 at the entry; `output` is `[count, hidden]`, the rows that
-        `given` says. What was there and after it is forgotten. Raises LocalError for a gap.
+        `given` says; `voucher` came with them. What was there and after it is forgotten. Raises
+        BadTensor where the sender does not vouch for all that came, LocalError for a gap: nothing
+        is changed by either.
         """
-        self._inputs.put(position, taken, count)
+        inputs = self._inputs.copy()
+        inputs.put(position, taken, count)
+        self._came = self._checked(inputs, voucher)
+        self._inputs = inputs
         self._outputs.put(position, given, count)
+        self.voucher = self._vouched()
         if self._sketcher is None or self._start is None or position < self._start:
             self._start, self._sketcher = position, Sketcher(position, output.shape[1])
         self._sketcher.add(output, position)
@@ -109,6 +155,23 @@ class Witness:
             self._kept_outputs.put(position, given, count)
         if self._kept_ids is not None:
             self._kept_ids.put(position, taken, count)
+
+    def _checked(self, inputs: Rows, voucher: bytes) -> Came:
+        of = self.ticketing
+        if of.is_paid and of.sender:
+            crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
+            try:
+                check_voucher(of.sender, crossing, len(inputs), inputs.digest(), voucher)
+            except BadSignature:
+                raise BadTensor(f"{of.sender} does not vouch for what it sent") from None
+        return Came(of.epoch, of.sender, voucher)
+
+    def _vouched(self) -> bytes:
+        if self._identity is None:
+            return b""
+        of = self.ticketing
+        crossing = crossing_at(of.ticket, of.epoch, of.layers.stop)
+        return vouch(self._identity, crossing, len(self._outputs), self._outputs.digest())
 
     def go_on_from(self, before: Witness) -> None:
         """Take over the rows of the session that this one goes on with; `before` is left empty.
@@ -119,6 +182,7 @@ class Witness:
         if before.ticketing.request_id == self.ticketing.request_id:
             self.is_billed = before.is_billed
             self._start, self._sketcher = before._start, before._sketcher
+            self._came = before._came
             before._start = None
         before.end()
         self._inputs, before._inputs = before._inputs, Rows()
@@ -140,6 +204,7 @@ class Witness:
             ticketing=self.ticketing,
             start=self._start or 0,
             inputs=self._inputs.commit(),
+            came=self._came,
             outputs=self._outputs.commit(),
             sketch=self._sketcher.taken() if self._sketcher is not None else b"",
         )

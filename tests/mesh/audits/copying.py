@@ -66,10 +66,10 @@ def copy(address: str) -> None:
 def _answer_with(copied: Copied, hops: Hops, stage: Work) -> None:
     honest, shard = stage.run_hidden, hops.served.shard
 
-    async def run_hidden(tensor: WireTensor, position: int, sample: bool, onward: Onward) -> None:
-        rows = shard.from_wire(await copied.ask(tensor, position))
+    async def run_hidden(hidden: Hidden, onward: Onward) -> None:
+        rows = shard.from_wire(await copied.ask(hidden.tensor, hidden.position))
         stage.bend = lambda taken, given: rows
-        await honest(tensor, position, sample, onward)
+        await honest(hidden, onward)
 
     stage.run_hidden = run_hidden  # type: ignore[method-assign]
 

@@ -1,42 +1,48 @@
-"""What a node that lies puts in its proofs; what it computes and sends is what the real one would.
+"""What a node that lies says of its rows; what it computes is what the real one would.
 
     inputs   it commits to other rows than came      outputs  it commits to other rows than it sent
-    hidden   the same, and shows auditors nothing
+    hidden   the same, and shows auditors nothing    sent     it sends other rows than it commits to
 
-Auditors of `outputs` are shown the rows that were sent.
+Auditors of `outputs` and of `sent` are shown the rows that it computed.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
 from torch import Tensor
 
+from tessella.core.commitments import Rows
+from tessella.core.messages import Commit
+from tessella.core.tensors import WireTensor
+from tessella.core.vouchers import crossing_at, vouch
 from tessella.worker.audits.ring import Ring
-from tessella.worker.proofs.witness import Witness
+from tessella.worker.downstream import Downstream
+from tessella.worker.proofs.witness import Bill, Witness
+from tessella.worker.stage import Outcome
 
 
 def inputs() -> None:
     """Commit to other inputs than came. It is for no entry: that one keeps its inputs, too."""
-    honest = Witness.saw
+    honest = Witness.bill
 
-    def saw(
-        self: Witness, position: int, count: int, taken: bytes, given: bytes, output: Tensor
-    ) -> None:
-        honest(self, position, count, _other(taken), given, output)
+    def bill(self: Witness) -> Bill:
+        made = honest(self)
+        return replace(made, inputs=_other(made.inputs))
 
-    Witness.saw = saw  # type: ignore[method-assign]
+    Witness.bill = bill  # type: ignore[method-assign]
 
 
 def outputs() -> None:
     """Commit to other outputs than were sent, and are kept."""
-    honest = Witness.saw
+    honest = Witness.bill
 
-    def saw(
-        self: Witness, position: int, count: int, taken: bytes, given: bytes, output: Tensor
-    ) -> None:
-        honest(self, position, count, taken, given, output)
-        self._outputs.put(position, _other(given), count)
+    def bill(self: Witness) -> Bill:
+        made = honest(self)
+        return replace(made, outputs=_other(made.outputs))
 
-    Witness.saw = saw  # type: ignore[method-assign]
+    Witness.bill = bill  # type: ignore[method-assign]
 
 
 def hidden() -> None:
@@ -45,6 +51,53 @@ def hidden() -> None:
     Ring.rows = lambda *_: None  # type: ignore[method-assign]
 
 
-def _other(rows: bytes) -> bytes:
-    """As many bytes, none of which is the same."""
-    return bytes(each ^ 1 for each in rows)
+def sent() -> None:
+    """Send other outputs than are committed to and kept, so that the next stage is in the wrong.
+
+    It has to vouch for those that it sends: else nobody takes them.
+    """
+    saw, send = Witness.saw, Downstream.send
+    rows: WeakKeyDictionary[Witness, Rows] = WeakKeyDictionary()
+
+    def see(
+        self: Witness,
+        position: int,
+        count: int,
+        taken: bytes,
+        given: bytes,
+        output: Tensor,
+        *,
+        voucher: bytes = b"",
+    ) -> None:
+        saw(self, position, count, taken, given, output, voucher=voucher)
+        theirs, of = rows.setdefault(self, Rows()), self.ticketing
+        theirs.put(position, _noisy(given), count)
+        if self._identity is not None:
+            crossing = crossing_at(of.ticket, of.epoch, of.layers.stop)
+            self.voucher = vouch(self._identity, crossing, len(theirs), theirs.digest())
+
+    async def send_other(
+        self: Downstream, outcome: Outcome, position: int, upto: int, sample: bool
+    ) -> None:
+        assert isinstance(outcome, WireTensor)
+        await send(self, replace(outcome, data=_noisy(outcome.data)), position, upto, sample)
+
+    Witness.saw = see  # type: ignore[method-assign]
+    Downstream.send = send_other  # type: ignore[method-assign]
+
+
+def _other(commit: Commit) -> Commit:
+    """As long, with nothing in common."""
+    digest, marks, last = map(_flipped, (commit.digest, commit.marks, commit.last))
+    return Commit(commit.stop, digest, marks, last)
+
+
+def _flipped(data: bytes) -> bytes:
+    return bytes(each ^ 1 for each in data)
+
+
+def _noisy(rows: bytes) -> bytes:
+    """The same f32 but for the last bit of each: what a layer makes of them is no other answer."""
+    noisy = bytearray(rows)
+    noisy[::4] = _flipped(rows[::4])
+    return bytes(noisy)

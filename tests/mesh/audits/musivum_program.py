@@ -4,7 +4,6 @@ python -m tests.mesh.audits.musivum_program [ARGUMENTS OF musivum]
 
     {"event": "opinion", "worker": ..., "auditor": ..., "verdict": ..., "request": ..., "at": ...}
     {"event": "in_vain", "worker": ..., "word": ..., "at": ...}
-    {"event": "ruled", "worker": ..., "request": ..., "ruling": ..., "at": ...}
     {"event": "unseen", "worker": ..., "at": ...}
     {"event": "benched", "worker": ..., "at": ...}
     {"event": "slashed", "worker": ..., "reason": ..., "at": ...}
@@ -23,7 +22,8 @@ from musivum.audits.opinions import opinion_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit
 from musivum.cli import run
-from tessella.core.attesting import Ruling
+from musivum.ledger import kept, room
+from tessella.core import attesting
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
 
@@ -34,12 +34,15 @@ def tell(event: str, worker: PeerId, *, at: float | None = None, **more: object)
     print(json.dumps(fact), flush=True)  # noqa: T201 - what is read by whoever asked
 
 
-# In place of a ruling, where audits told nothing.
-NOTHING = "nothing"
+# Longer than any proof takes to come, on a machine that is busy.
+NEIGHBOUR_SECONDS = 6.0
+SWEEP_SECONDS = 0.5
 
 
 def shorten_waits() -> None:
-    """Nobody waits long for another auditor."""
+    """Nobody waits long for another auditor, nor a proof for a neighbour's."""
+    attesting.NEIGHBOUR_SECONDS = kept.NEIGHBOUR_SECONDS = NEIGHBOUR_SECONDS
+    room.SWEEP_SECONDS = SWEEP_SECONDS
     choosing.TURN_SECONDS, choosing.SETTLING_SECONDS, choosing.FRESH_SECONDS = 1.0, 2.0, 0.5
     choosing.NOVICE_SECONDS = 4.0
     desk.TICK_SECONDS = 0.2
@@ -48,7 +51,7 @@ def shorten_waits() -> None:
 def tell_of_audits() -> None:
     """Tell what auditors say, and what follows."""
     heard, in_vain, punish = Hearing.heard, Hearing.in_vain, Penalties.punish
-    rule, shown, shown_ids = Hearing._rule, Hearing._shown, Hearing._shown_ids
+    shown, shown_ids = Hearing._shown, Hearing._shown_ids
 
     async def tell_heard(
         self: Hearing, audit: OpenAudit, auditor: PeerId, report: AuditReport
@@ -70,12 +73,6 @@ def tell_of_audits() -> None:
         tell("in_vain", audit.worker, word=word)
         await in_vain(self, audit, word)
 
-    async def tell_rule(self: Hearing, audit: OpenAudit, ruling: Ruling | None) -> None:
-        if audit.decides:
-            said = ruling.value if ruling is not None else NOTHING
-            tell("ruled", audit.worker, request=audit.claim.request_id.hex(), ruling=said)
-        await rule(self, audit, ruling)
-
     def tell_shown(self: Hearing, peer_id: PeerId, *, is_shown: bool) -> None:
         shown(self, peer_id, is_shown=is_shown)
         if not is_shown:
@@ -95,7 +92,6 @@ def tell_of_audits() -> None:
 
     Hearing.heard = tell_heard  # type: ignore[method-assign]
     Hearing.in_vain = tell_in_vain  # type: ignore[method-assign]
-    Hearing._rule = tell_rule  # type: ignore[method-assign]
     Hearing._shown = tell_shown  # type: ignore[method-assign]
     Hearing._shown_ids = tell_shown_ids  # type: ignore[method-assign]
     Penalties.punish = tell_punish  # type: ignore[method-assign]

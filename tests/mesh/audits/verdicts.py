@@ -52,13 +52,6 @@ def proofs_of(node: Node) -> int:
     return len(read_book(node.book))
 
 
-def ruled(watched: Watched, node: Node) -> list[dict[str, Any]]:
-    """What audits told of the disputes over a node's requests."""
-    requests = {row.request_id.hex() for row in read_book(node.book)}
-    events = watched.musivum.events()
-    return [each for each in events if each["event"] == "ruled" and each["request"] in requests]
-
-
 @dataclass(frozen=True, slots=True)
 class Paid:
     """What the ledger says of the requests that passed a node."""

@@ -32,6 +32,7 @@ CHEATS = {
     "inputs": lies.inputs,
     "outputs": lies.outputs,
     "hidden": lies.hidden,
+    "sent": lies.sent,
 }
 
 

@@ -188,12 +188,11 @@ class AuditMesh:
         back = self._shard(layers, computes or declared.compute)
         ticket = self.ticket(declared)
         payload, signature = seal_ticket(ticket, MUSIVUM)
-        first, second = (
-            Ticketing(payload, signature, ticket.request_id, each, declared.wire)
-            for each in (FRONT, BACK)
-        )
+        first = Ticketing(payload, signature, ticket.request_id, FRONT, declared.wire)
+        second = replace(first, layers=BACK, sender=ENTRY.peer_id)
         saw = Witness(
             first,
+            identity=ENTRY,
             kept_outputs=self.entry.ring.outputs(first),
             kept_ids=self.entry.ring.ids(first),
         )
@@ -235,7 +234,7 @@ class AuditMesh:
             given.append(answer.data)
             if first >= start:
                 saw.saw(first, stop - first, pack_ids(ids), sent.data, rows)
-                looked.saw(first, stop - first, sent.data, answer.data, output)
+                looked.saw(first, stop - first, sent.data, answer.data, output, voucher=saw.voucher)
         return given
 
     def rows_of_other_prompt(self, taken: Tensor, output: Tensor) -> Tensor:
@@ -318,7 +317,10 @@ def a_proof(witness: Witness, worker: Identity, start: int) -> SignedProof:
             previous=b"",
             layers=bill.ticketing.layers,
             start=start,
+            epoch=bill.came.epoch,
             inputs=bill.inputs,
+            sender=bill.came.sender,
+            voucher=bill.came.voucher,
             outputs=bill.outputs,
             sketch=bill.sketch,
             finished_at=now(),

@@ -17,7 +17,7 @@ from tessella.core.messages import Ticket, TicketStage
 from tessella.core.shapes import DType
 from tessella.core.tickets import ANONYMOUS, seal_ticket
 from tessella.worker.proofs import book
-from tessella.worker.proofs.witness import Bill, Ticketing
+from tessella.worker.proofs.witness import NOBODY, Bill, Came, Ticketing
 
 MUSIVUM = Identity(b"m" * 32)
 WORKER = Identity(b"w" * 32)
@@ -87,6 +87,7 @@ def a_bill_for(number: int, *, start: int = 3, stop: int = 10, sketch: bytes = b
         ticketing=ticketing_for(number),
         start=start,
         inputs=rows(stop, 1).commit(),
+        came=Came(0, NOBODY, b""),
         outputs=rows(stop, 2).commit(),
         sketch=sketch,
     )

@@ -16,6 +16,7 @@ from tessella.core.ids import SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Open, Stage, Ticket
 from tessella.core.tickets import seal_ticket
+from tessella.core.vouchers import check_voucher, crossing_at
 from tessella.worker.proofs.billing import HOLD_SECONDS, Billing
 from tessella.worker.proofs.book import ProofBook, open_book
 from tessella.worker.proofs.witness import Bill, Ticketing, Witness
@@ -112,6 +113,32 @@ async def test_nobody_sees_what_nobody_pays(
     assert billing_of(stub).witness(others, a_ticket(1)) is None
     unpaid = FakeStage(None)
     await billing_of(stub).bill(unpaid)  # type: ignore[arg-type]
+
+
+async def test_who_is_not_paid_vouches_for_its_rows_to_who_may_be(
+    stub: StubBook, opened: Open, a_ticket: MakeTicket, worker: Identity
+) -> None:
+    chain = (Stage(worker.peer_id, LAYERS), Stage(OTHER.peer_id, LayerRange(6, 12)))
+    middle = replace(opened, chain=chain)
+    for book, ticket in ((None, a_ticket(1)), (stub, None), (None, None)):
+        witness = Billing(book, identity=worker).witness(middle, ticket)  # type: ignore[arg-type]
+        a_step(witness)
+        assert witness is not None
+        assert not witness.owes
+        digest = witness.bill().outputs.digest
+        check_voucher(worker.peer_id, crossing_at(opened.ticket, 0, 6), 4, digest, witness.voucher)
+        stub.is_full = True
+    assert Billing(identity=worker).witness(replace(middle, ticket=b""), None) is None
+    assert Billing(identity=worker).witness(replace(middle, place=1), None) is None
+
+
+async def test_the_last_stage_vouches_for_nothing(
+    stub: StubBook, opened: Open, a_ticket: MakeTicket, worker: Identity
+) -> None:
+    witness = billing_of(stub, identity=worker).witness(opened, a_ticket(1))
+    a_step(witness)
+    assert witness is not None
+    assert witness.voucher == b""
 
 
 async def test_no_work_begins_that_could_not_be_proved(

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from tessella.core.commitments import Rows
-from tessella.core.errors import LocalError
+from tessella.core.errors import BadTensor, LocalError
+from tessella.core.identity import Identity
+from tessella.core.layers import LayerRange
+from tessella.core.vouchers import check_voucher, crossing_at, vouch
 from tessella.engine.sketch import sketch
-from tessella.worker.proofs.witness import Bill, Kept, Ticketing, Witness
+from tessella.worker.proofs.witness import Bill, Came, Kept, Ticketing, Witness
 
 HIDDEN = 8
 MakeTicketing = Callable[[int], Ticketing]
@@ -69,6 +72,75 @@ def test_a_bill_binds_to_every_row_however_it_was_cut_into_steps(
     assert whole.bill().outputs == committed(40).commit()
     assert (whole.bill().start, whole.bill().positions) == (0, 40)
     assert whole.bill().sketch == sketch(outputs(0, 40), 0) != b""
+
+
+SENDER = Identity(b"s" * 32)
+
+
+def a_stage_behind(a_ticketing: MakeTicketing, number: int = 1, epoch: int = 0) -> Witness:
+    """The witness of a stage that takes rows of SENDER."""
+    of = replace(a_ticketing(number), sender=SENDER.peer_id, epoch=epoch)
+    return Witness(replace(of, layers=LayerRange(6, 12)), identity=Identity(b"b" * 32))
+
+
+def vouched(witness: Witness, stop: int) -> bytes:
+    """What SENDER signs of the ids up to `stop`, in the session of a witness."""
+    rows, of = Rows(), witness.ticketing
+    rows.put(0, ids(0, stop), stop)
+    crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
+    return vouch(SENDER, crossing, stop, rows.digest())
+
+
+def vouched_step(witness: Witness, position: int, count: int, voucher: bytes) -> None:
+    given = outputs(position, count)
+    came = ids(position, count)
+    witness.saw(position, count, came, given.numpy().tobytes(), given, voucher=voucher)
+
+
+def test_what_came_is_billed_with_the_voucher_for_all_of_it(a_ticketing: MakeTicketing) -> None:
+    witness = a_stage_behind(a_ticketing, epoch=3)
+    vouched_step(witness, 0, 4, vouched(witness, 4))
+    vouched_step(witness, 4, 1, last := vouched(witness, 5))
+    assert witness.bill().came == Came(3, SENDER.peer_id, last)
+    crossing, sent = crossing_at(witness.ticketing.ticket, 3, 12), witness.bill().outputs
+    own = Identity(b"b" * 32).peer_id
+    check_voucher(own, crossing, sent.stop, sent.digest, witness.voucher)
+
+
+def test_rows_that_their_sender_does_not_vouch_for_change_nothing(
+    a_ticketing: MakeTicketing,
+) -> None:
+    witness = a_stage_behind(a_ticketing)
+    vouched_step(witness, 0, 4, vouched(witness, 4))
+    before = witness.bill()
+    other = a_stage_behind(a_ticketing, epoch=1)
+    for position, voucher in (
+        (4, b""),
+        (4, vouched(witness, 4)),
+        (4, vouched(other, 5)),
+        (2, vouched(witness, 5)),
+        (0, vouched(witness, 4)),
+    ):
+        with pytest.raises(BadTensor, match=SENDER.peer_id):
+            vouched_step(witness, position, 1, voucher)
+    assert witness.bill() == before
+    vouched_step(witness, 2, 1, vouched(witness, 3))
+    assert witness.bill().inputs.stop == witness.bill().outputs.stop == 3
+
+
+def test_a_session_that_goes_on_keeps_the_voucher_for_what_came_within_its_ticket(
+    a_ticketing: MakeTicketing,
+) -> None:
+    first = a_stage_behind(a_ticketing)
+    vouched_step(first, 0, 4, last := vouched(first, 4))
+    second = a_stage_behind(a_ticketing, epoch=1)
+    second.go_on_from(first)
+    assert second.bill().came == Came(0, SENDER.peer_id, last)
+    third = a_stage_behind(a_ticketing, number=2, epoch=2)
+    third.go_on_from(second)
+    assert not third.owes
+    vouched_step(third, 4, 1, vouched(third, 5))
+    assert third.bill().came == Came(2, SENDER.peer_id, vouched(third, 5))
 
 
 def test_what_was_rolled_back_is_forgotten(a_ticketing: MakeTicketing) -> None:
