@@ -89,19 +89,21 @@ class Stages:
     def _seen(self, place: int) -> int | None:
         """Of how many rows that a stage sent others tell; None where nobody tells.
 
-        What came to a stage behind the entry is in its voucher, and so is what it computed. Of the
-        entry the next stage tells, and each one behind that: it took no more than passed them all.
+        What came to a stage is in the voucher of the one before, and no more was computed. Of the
+        entry, and of a stage whose rows a spare sent, which brings no proof of its own, the others
+        tell: the next one what it took, and each one behind that what passed them all.
         """
-        if place:
-            return self._claims[place].proof.outputs.stop
+        claim = self._claims[place]
+        if place and claim.proof.sender == claim.ticket.chain[place - 1].peer_id:
+            return claim.proof.outputs.stop
         told = [
-            claim.proof.inputs.stop
-            for each, claim in self._claims.items()
-            if each >= 2 and each not in self.refuted
+            each.proof.outputs.stop
+            for at, each in self._claims.items()
+            if at not in (place, place + 1) and at not in self.refuted
         ]
-        behind = self._taken_from(0)
-        if behind is not None:
-            told.append(in_common(self._claims[0].proof.outputs, behind.proof.inputs))
+        taken = self._taken_from(place)
+        if taken is not None:
+            told.append(in_common(claim.proof.outputs, taken.proof.inputs))
         return max(told, default=0) or None
 
     def _paid(self, place: int, upto: int | None) -> int:
@@ -113,7 +115,7 @@ class Stages:
         claim, ticket = self._claims[place], self._claims[place].ticket
         stops = [claim.proof.outputs.stop, ticket.max_tokens]
         stops += [] if upto is None else [upto]
-        stops += [self._sent(each) for each in range(place - 1) if self._is_believed(each)]
+        stops += [self._sent(each) for each in range(place) if self._is_believed(each)]
         neighbours = [each for each in (place - 1, place + 1) if self._is_believed(each)]
         held = min((self._claims[each].proof.start for each in neighbours), default=0)
         return max(0, min(stops) - max(held, claim.proof.start))

@@ -148,6 +148,18 @@ def test_rows_of_a_spare_say_nothing_of_the_stage_that_it_stood_in_for() -> None
     assert made(tail, entry) == paid(50)
 
 
+def test_a_spare_alone_bears_nobody_out() -> None:
+    spare = TicketStage(SPARE.peer_id, WORK.ticket.chain[0].layers, "f32/f32/f32")
+    work = Work(WORK.workers, changes={"spares": (spare,)})
+    greedy = claim_of(1, work, count=90, sender=SPARE)
+    assert made(greedy, waited=WAIT_SECONDS - 1) == SILENT
+    assert made(greedy, waited=WAIT_SECONDS) == unattested(90)
+    tail = claim_of(2, work, count=20)
+    assert made(greedy, claim_of(0, work, count=10)) == SILENT
+    assert made(greedy, claim_of(0, work, count=10), tail) == paid(10)
+    assert made(greedy, tail, waited=NEIGHBOUR_SECONDS) == paid(16), "what both had"
+
+
 def test_a_middle_that_says_too_little_costs_itself_alone() -> None:
     chain = [claim_of(0, count=90), claim_of(1, count=2), claim_of(2, count=90)]
     assert [made(claim, *chain) for claim in chain] == [paid(90), paid(2), paid(90)]
