@@ -19,6 +19,7 @@ from tessella.core.tickets import (
     TICKET_SECONDS,
     seal_ticket,
 )
+from tessella.core.vouchers import crossing_at, vouch
 
 STAGES = 3
 LAYERS_EACH = 10
@@ -35,17 +36,25 @@ class Worker:
     sequence: int = 0
     previous: bytes = b""
 
-    def prove(self, ticket: Ticket, sealed: tuple[bytes, bytes], place: int) -> SignedProof:
-        """Its next proof."""
+    def prove(
+        self, ticket: Ticket, sealed: tuple[bytes, bytes], place: int, before: Identity | None
+    ) -> SignedProof:
+        """Its next proof, of rows that `before` sent, or of token ids."""
+        layers, inputs = ticket.chain[place].layers, _rows(place)
+        crossing = crossing_at(sealed[0], 0, layers.start)
+        voucher = vouch(before, crossing, POSITIONS, inputs.digest) if before else b""
         proof = Proof(
             ticket=sealed[0],
             ticket_signature=sealed[1],
             worker=self.identity.peer_id,
             sequence=self.sequence,
             previous=self.previous,
-            layers=ticket.chain[place].layers,
+            layers=layers,
             start=0,
-            inputs=_rows(place),
+            epoch=0,
+            inputs=inputs,
+            sender=before.peer_id if before else PeerId(""),
+            voucher=voucher,
             outputs=_rows(place + 1),
             sketch=b"s" * 256,
             finished_at=ticket.issued_at,
@@ -73,7 +82,8 @@ def some_proofs(issuer: Identity, count: int, now: float) -> Iterator[SignedProo
         ticket = _ticket(issuer, chain, clients[request % CLIENTS], now)
         sealed = seal_ticket(ticket, issuer)
         for place in range(min(STAGES, count - number)):
-            yield chain[place].prove(ticket, sealed, place)
+            before = chain[place - 1].identity if place else None
+            yield chain[place].prove(ticket, sealed, place, before)
 
 
 def _ticket(issuer: Identity, chain: list[Worker], requester: PeerId, now: float) -> Ticket:

@@ -155,7 +155,6 @@ async def open_rooms(
             mesh = Mesh(identity, books.roster, books.reputations, books.clocks)
             audits = opened = await open_audits(mesh, ledger, room.deregister)
             ledger.on_settled = opened.hear
-            opened.disputed(await ledger.disputes())
             nursery.start_soon(run_audits, opened)
         rooms = Rooms(
             books=books,

@@ -70,9 +70,6 @@ class AuditRoom(Protocol):
     def is_benched(self, peer_id: PeerId) -> bool:
         """Whether no ticket may name a peer, since it hides what it was asked."""
 
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
-        """Whether two should not stand side by side in a chain."""
-
     def held_against(self, peer_id: PeerId) -> str:
         """What audits found of a peer that matters now, in a sentence; empty for nothing."""
 
@@ -126,10 +123,6 @@ class NoAudits:
         return None
 
     def is_benched(self, peer_id: PeerId) -> bool:
-        """Nobody is."""
-        return False
-
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
         """Nobody is."""
         return False
 

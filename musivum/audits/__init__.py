@@ -8,7 +8,7 @@
     opinions    what a report says, and when enough was said
     standing    what is known of one worker            standings   of all of them
     keeping     standings and epochs in the store      penalties   fines, bars and appeals
-    marks       what canaries marked                   rulings     who of two is paid
+    marks       what canaries marked
 
 musivum measures nothing and never sees a row: it chooses, compares what it is told, and keeps
 count. No single word costs anybody more than being looked at more closely.

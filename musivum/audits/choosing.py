@@ -14,6 +14,7 @@ import secrets
 from dataclasses import dataclass
 
 from musivum.audits.needs import Need
+from musivum.audits.orders import keepers_of
 from musivum.audits.queue import OpenAudit
 from musivum.audits.standings import Standings
 from musivum.nodes.node import Node
@@ -150,10 +151,11 @@ class Choosing:
 
 
 def _never(audit: OpenAudit) -> set[PeerId]:
-    """Who does not get an audit whoever else is there: nobody judges twice, or its own dispute."""
-    parties = _chain_of(audit) if audit.decides else ()
-    return {audit.worker, *audit.asked, *parties}
+    """Who does not get an audit whoever else is there: nobody judges twice, or itself."""
+    return {audit.worker, *audit.asked}
 
 
 def _chain_of(audit: OpenAudit) -> list[PeerId]:
-    return [stage.peer_id for stage in audit.claim.ticket.chain]
+    """Who served, also in place of another that was lost."""
+    chain = [stage.peer_id for stage in audit.claim.ticket.chain]
+    return [*chain, keepers_of(audit.claim).inputs]

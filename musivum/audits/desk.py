@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import trio
 
@@ -25,11 +25,10 @@ from musivum.audits.opinions import UNABLE, UNAVAILABLE, WITHHELD, check_report
 from musivum.audits.orders import task_of
 from musivum.audits.penalties import Penalties, Remove, Slashed
 from musivum.audits.queue import OpenAudit, OpenAudits
-from musivum.audits.rulings import Rules, Rulings
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Disputed, Settled, Settlement
+from musivum.ledger import Settled, Settlement
 from musivum.nodes.reputation import Reputations
 from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
@@ -54,17 +53,13 @@ class Mesh:
     clocks: Clocks
 
 
-class Decides(Writes, Rules, Protocol):
-    """Of the ledger, what audits take."""
-
-
 class Audits:
     """Audits of one musivum. `open_audits` makes it; its methods are for one trio run."""
 
     def __init__(
         self,
         mesh: Mesh,
-        ledger: Decides,
+        ledger: Writes,
         standings: Standings,
         epochs: Epochs,
         remove: Remove,
@@ -79,7 +74,6 @@ class Audits:
         self._marks = MarkTable()
         self._choosing = Choosing(mesh.roster, standings)
         self._penalties = Penalties(ledger, standings, mesh.clocks.wall, remove)
-        self._rulings = Rulings(ledger)
         since = mesh.clocks.wall()
         self._lots = Lots(epochs, standings, mesh.clocks, since, self._counters)
         self._hearing = Hearing(
@@ -87,7 +81,6 @@ class Audits:
             standings,
             self._marks,
             self._penalties,
-            self._rulings,
             mesh.clocks,
             self._counters,
         )
@@ -97,8 +90,6 @@ class Audits:
         """What a transaction of the ledger came to. The ledger's `on_settled`."""
         self.settled(settled.paid)
         self.waiting(settled.waiting)
-        self.disputed(settled.disputed)
-        self.miscounted(settled.miscounts)
         self.conflicted(settled.conflicts)
 
     def settled(self, paid: Sequence[Settlement]) -> None:
@@ -110,28 +101,13 @@ class Audits:
         if self._open.add(audit) is not None:
             self._counters["dropped"] += 1
 
-    def disputed(self, disputes: Sequence[Disputed]) -> None:
-        """Others contradict these proofs, and wait for what is found of them: one that
-        is open already is no error."""
-        for each in disputes:
-            if self._open.decides(each.claim.digest):
-                continue
-            if (audit := self._lots.dispute(each)) is not None:
-                self._add(audit)
-
     def waiting(self, waiting: Sequence[Settlement]) -> None:
         """Hops that are not paid for a while are drawn as those that are."""
         for audit in self._lots.draw_early(waiting):
             self._add(audit)
 
-    def miscounted(self, pairs: Sequence[tuple[PeerId, PeerId]]) -> None:
-        """Of each two neighbours one counts wrongly: they are kept apart."""
-        for before, behind in pairs:
-            self._counters["miscounts"] += 1
-            self.standings.part(before, behind)
-
     def conflicted(self, claims: Sequence[Claim]) -> None:
-        """Workers signed two proofs where they may sign one."""
+        """Workers signed two things that cannot both be true."""
         for claim in claims:
             self._counters["conflicts"] += 1
             self.standings.put(self.standings.of(claim.worker).suspected())
@@ -189,7 +165,7 @@ class Audits:
         slashed = await self._penalties.slash(peer_id, reason, micro, days)
         self._counters["slashed"] += 1
         if days:
-            await self._hearing.drop(peer_id)
+            self._hearing.drop(peer_id)
         return slashed
 
     async def appeal(self, peer_id: PeerId, reason: str = "") -> Slashed:
@@ -215,10 +191,6 @@ class Audits:
         """Whether no ticket may name a peer, since it hides what it was asked."""
         return self.standings.is_benched(peer_id)
 
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
-        """Whether two should not stand side by side in a chain."""
-        return self.standings.are_at_odds(one, other)
-
     def held_against(self, peer_id: PeerId) -> str:
         """What audits found of a peer that matters now, in a sentence; empty for nothing."""
         return self.standings.of(peer_id).held_against(self._mesh.clocks.wall())
@@ -229,7 +201,7 @@ class Audits:
 
     def counters(self) -> dict[str, int]:
         """Audits by what became of them since the start, and how many are open now."""
-        shown = ("drawn", "disputed", "passed", "rejected", "unavailable", "expired", "slashed")
+        shown = ("drawn", "passed", "rejected", "unavailable", "expired", "slashed")
         found = dict.fromkeys(shown, 0) | dict(self._counters)
         return {"open": len(self._open), **dict(sorted(found.items()))}
 
@@ -240,20 +212,18 @@ class Audits:
         """
         now, wall = self._mesh.clocks.now(), self._mesh.clocks.wall()
         self._giving.expire(now)
-        self._open.expire(now)
         self._choosing.expire(now)
         self._marks.expire(wall)
         for audit in self._open:
             if audit in self._open:
                 await self._look_at(audit, now)
-        await self._rulings.deliver()
         await self._epochs.turn()
         await self._penalties.collect_all()
         await self.flush()
 
     async def _look_at(self, audit: OpenAudit, now: float) -> None:
         if self.standings.is_barred(audit.worker):
-            await self._hearing.drop(audit.worker)
+            self._hearing.drop(audit.worker)
             return
         self._giving.lapse(audit, now)
         if audit.given is not None:
@@ -275,7 +245,7 @@ class Audits:
             raise
 
 
-async def open_audits(mesh: Mesh, ledger: Decides, remove: Remove) -> Audits:
+async def open_audits(mesh: Mesh, ledger: Writes, remove: Remove) -> Audits:
     """Audits as the store kept them; whoever is barred is taken out of the roster.
 
     `remove` is called for whoever is barred from here on. Raises StoreUnavailable, StoreLost.

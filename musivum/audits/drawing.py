@@ -2,7 +2,6 @@
 
 share       all of a worker's first hops and of a suspect's, then ever fewer, never below 5 %
 late        a proof that comes when what was kept of it is gone tells as much as hidden rows
-disputed    all, before they are paid; what was found of them is not asked for again
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from musivum.audits.epochs import Epochs
 from musivum.audits.queue import OPEN_SECONDS, OpenAudit
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Disputed, Settlement
+from musivum.ledger import Settlement
 from tessella.core.audits import is_drawn
 from tessella.core.tickets import START_SECONDS
 
@@ -57,7 +56,7 @@ class Lots:
         standing = self.standings.of(settlement.claim.worker)
         if settlement.claim.digest in self.early or self.standings.is_barred(standing.peer_id):
             return None
-        if settlement.is_contradicted or self._closes_at(settlement) is None:
+        if self._closes_at(settlement) is None:
             # It counts for no trust either: nobody could have looked at it.
             self.counters["stale"] += 1
             return None
@@ -70,33 +69,26 @@ class Lots:
             late = self.standings.of(standing.peer_id).after_audit(shown=False)
             self.standings.put(late)
             return None
-        return self._open(settlement, "drawn")
+        return self._open(settlement)
 
     def _was_held_back(self, settlement: Settlement) -> bool:
         """Whether a proof came when nobody had to keep anything of it, and might have before."""
         issued_at = settlement.claim.ticket.issued_at
         return issued_at >= self.since and settlement.received_at > issued_at + LATE_SECONDS
 
-    def dispute(self, disputed: Disputed) -> OpenAudit | None:
-        """The audit that tells whether the rows of a proof are what its worker sent; None where
-        nobody could do it."""
-        return self._open(disputed, "disputed", decides=True)
-
-    def _open(
-        self, hop: Settlement | Disputed, word: str, *, decides: bool = False
-    ) -> OpenAudit | None:
+    def _open(self, hop: Settlement) -> OpenAudit | None:
         klass, closes_at = class_of(hop.claim), self._closes_at(hop)
         if klass is None:
             self.counters["undeclared"] += 1
         elif closes_at is None:
             self.counters["stale"] += 1
         else:
-            self.counters[word] += 1
+            self.counters["drawn"] += 1
             now = self.clocks.now()
-            return OpenAudit(hop.claim, hop.signed, klass, closes_at, now, decides=decides)
+            return OpenAudit(hop.claim, hop.signed, klass, closes_at, now)
         return None
 
-    def _closes_at(self, hop: Settlement | Disputed) -> float | None:
+    def _closes_at(self, hop: Settlement) -> float | None:
         """Until when the rows of a hop have to be there; None where that is over."""
         left = hop.received_at + OPEN_SECONDS - self.clocks.wall()
         return self.clocks.now() + left if left > 0 else None

@@ -16,15 +16,12 @@ from musivum.audits.opinions import (
     is_split,
     next_after,
     opinion_of,
-    ruling_of,
 )
 from musivum.audits.orders import keepers_of
 from musivum.audits.penalties import Penalties
 from musivum.audits.queue import OpenAudit, OpenAudits
-from musivum.audits.rulings import Rulings
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from tessella.core.attesting import Ruling
 from tessella.core.audits import Finding, Verdict, is_guilty
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
@@ -46,7 +43,6 @@ class Hearing:
         standings: Standings,
         marks: MarkTable,
         penalties: Penalties,
-        rulings: Rulings,
         clocks: Clocks,
         counters: Counter[str],
     ) -> None:
@@ -54,7 +50,6 @@ class Hearing:
         self._standings = standings
         self._marks = marks
         self._penalties = penalties
-        self._rulings = rulings
         self._clocks = clocks
         self._counters = counters
 
@@ -64,7 +59,7 @@ class Hearing:
         if len(audit.in_vain) >= MAX_IN_VAIN:
             await self.expire(audit)
 
-    async def _give_up(self, audit: OpenAudit) -> None:
+    def _give_up(self, audit: OpenAudit) -> None:
         """What two auditors could not see speaks against who had to keep it; one may be cut off."""
         words = set(audit.in_vain)
         word = words.pop() if len(words) == 1 else UNAVAILABLE
@@ -75,7 +70,6 @@ class Hearing:
             if word == UNAVAILABLE and keeper == audit.worker:
                 self._shown_ids(keeper, are_shown=False)
         self._open.close(audit)
-        await self._rule(audit, None)
 
     def _shown(self, peer_id: PeerId, *, is_shown: bool) -> None:
         self._standings.put(self._standings.of(peer_id).after_audit(shown=is_shown))
@@ -84,33 +78,12 @@ class Hearing:
         standing = self._standings.of(peer_id)
         self._standings.put(standing.after_ids(self._clocks.wall(), shown=are_shown))
 
-    async def _rule(self, audit: OpenAudit, ruling: Ruling | None) -> None:
-        """Tell the ledger what was found of a disputed proof."""
-        if not audit.decides:
-            return
-        if ruling is not Ruling.WRONG:
-            self._part(audit)
-        self._counters[f"ruled {ruling.value}" if ruling else "unruled"] += 1
-        if ruling is not None:
-            await self._rulings.put(audit.claim, ruling)
-
-    def _part(self, audit: OpenAudit) -> None:
-        """Two say different things of the rows between them, and no rows tell against the first.
-
-        The other lies, or was sent other rows than were committed to: nobody can tell, and nobody
-        is blamed. They are not put side by side for a while.
-        """
-        behind = audit.claim.ticket.chain[audit.claim.place + 1]
-        self._standings.part(audit.worker, behind.peer_id)
-
     async def heard(self, audit: OpenAudit, auditor: PeerId, report: AuditReport) -> None:
         """An auditor says what it saw of a hop."""
         claim = audit.claim
         opinion = opinion_of(auditor, report, audit.klass, len(claim.proof.layers))
         self._open.say(audit, opinion)
-        if not audit.decides:
-            # Who is contradicted shows its rows for its own sake, and not for that alone.
-            self._shown(audit.worker, is_shown=report.found != SKETCHED)
+        self._shown(audit.worker, is_shown=report.found != SKETCHED)
         if audit.claim.place == 0:
             self._shown_ids(audit.worker, are_shown=True)
         if opinion.is_bad:
@@ -124,7 +97,7 @@ class Hearing:
             self._counters["split"] += 1
             for each in audit.opinions:
                 self._suspect(audit, each.auditor)
-        if next_after(audit.opinions, decides=audit.decides) is not Next.ASK_ANOTHER:
+        if next_after(audit.opinions) is not Next.ASK_ANOTHER:
             await self._close(audit)
 
     def _suspect(self, audit: OpenAudit, peer_id: PeerId) -> None:
@@ -159,11 +132,10 @@ class Hearing:
         if audit.opinions:
             await self._close(audit)
         elif audit.in_vain:
-            await self._give_up(audit)
+            self._give_up(audit)
         else:
             self._counters["expired"] += 1
             self._open.close(audit)
-            await self._rule(audit, None)
 
     async def _close(self, audit: OpenAudit) -> None:
         bad = [each.reason for each in audit.opinions if each.is_bad]
@@ -202,7 +174,6 @@ class Hearing:
             self._counters["passed" if is_passed else "rejected"] += 1
         else:
             self._counters["undecided"] += 1
-        await self._rule(audit, ruling_of(audit.opinions))
         if is_guilty(standing.record):
             await self._punish(audit, reason)
 
@@ -211,10 +182,9 @@ class Hearing:
         hop_micro = worth(audit.claim, proof.outputs.stop - proof.start)
         if await self._penalties.punish(audit.worker, reason, hop_micro):
             self._counters["slashed"] += 1
-        await self.drop(audit.worker)
+        self.drop(audit.worker)
 
-    async def drop(self, peer_id: PeerId) -> None:
+    def drop(self, peer_id: PeerId) -> None:
         """Look no further at one who is barred, and believe nothing that it says."""
         for audit in self._open.of(peer_id):
             self._open.close(audit)
-            await self._rule(audit, Ruling.WRONG)

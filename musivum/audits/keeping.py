@@ -59,7 +59,6 @@ def _row(standing: Standing) -> dict[str, Any]:
             for each in standing.record.findings
         ],
         "shown": _flags(standing.shown),
-        "odds": standing.odds,
         "ids": _flags(standing.ids),
         "benched_until": standing.benched_until,
         "last_auditor": standing.last_auditor,
@@ -99,8 +98,7 @@ def _standing(row: Row[Any]) -> Standing:
             fined=row.fined,
             record=Record(tuple(findings)),
             shown=tuple(each == _SHOWN for each in rest["shown"]),
-            # Rows of before there were disputes do not say it.
-            odds=tuple((str(peer), float(at)) for peer, at in rest.get("odds", ())),
+            # Older rows do not say it.
             ids=tuple(each == _SHOWN for each in rest.get("ids", "")),
             benched_until=float(rest.get("benched_until", 0.0)),
             last_auditor=str(rest["last_auditor"]),

@@ -6,8 +6,6 @@
     rejected, passed            a third one looks; until then, and without one, neither counts
     one against two             decided as the two say
 
-Where others are paid by what is found two have to agree, also that it passed.
-
 The words `malformed` and `fraud` need no tolerance, and could cost a worker everything at once. We
 do not see the rows, so they are believed when a second auditor says one of them of the same hop;
 from one alone they are a rejection.
@@ -20,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tessella.core.attesting import Ruling
 from tessella.core.audits import Finding, Judgement, Measured, Verdict, judge, sketch_tolerance
 from tessella.core.commitments import DIGEST_BYTES
 from tessella.core.errors import BadRequest
@@ -35,8 +32,6 @@ UNAVAILABLE, WITHHELD = "unavailable", "withheld"
 # An auditor that had no time or memory for it, which says nothing of anybody.
 UNABLE = "unable"
 WORDS = (MEASURED, SKETCHED, MALFORMED, FRAUD, UNAVAILABLE, WITHHELD, UNABLE)
-# On a dispute, which two have to decide that saw its rows.
-MOST_OPINIONS = 4
 # Positions of one hop at most; figures are for people to read beyond that.
 MAX_TOKENS = 1 << 31
 # Of a word that we do not know, as much is repeated.
@@ -52,8 +47,6 @@ class Opinion:
     reason: str
     gain: float
     """The measured gain; 1 where none was."""
-    is_by_rows: bool = True
-    """Whether the worker showed the rows that it committed to."""
 
     @property
     def is_bad(self) -> bool:
@@ -84,8 +77,7 @@ def opinion_of(auditor: PeerId, report: AuditReport, klass: NumericClass, layers
     judgement = _judged(report, klass, layers)
     has_gain = report.found in (MEASURED, SKETCHED) and math.isfinite(report.gain)
     gain = report.gain if has_gain else 1.0
-    is_by_rows = report.found != SKETCHED
-    return Opinion(auditor, judgement.verdict, judgement.reason, gain, is_by_rows)
+    return Opinion(auditor, judgement.verdict, judgement.reason, gain)
 
 
 def _judged(report: AuditReport, klass: NumericClass, layers: int) -> Judgement:
@@ -107,31 +99,13 @@ def _judged(report: AuditReport, klass: NumericClass, layers: int) -> Judgement:
     return judge(measured, klass, layers, allowed)
 
 
-def next_after(opinions: Sequence[Opinion], *, decides: bool = False) -> Next:
-    """What is to be done, after at least one opinion; `decides` where others are paid by it."""
+def next_after(opinions: Sequence[Opinion]) -> Next:
+    """What is to be done, after at least one opinion."""
     bad = sum(opinion.is_bad for opinion in opinions)
     good = len(opinions) - bad
-    if decides and len(opinions) < MOST_OPINIONS:
-        # Rows that two could not see, others will not see either.
-        unseen = sum(not opinion.is_by_rows for opinion in opinions)
-        is_enough = ruling_of(opinions) is not None or unseen >= 2
-    else:
-        is_enough = good >= 2 or bad >= 2 or not bad
-    if not is_enough:
-        return Next.ASK_ANOTHER
-    return Next.REJECTED if bad >= 2 else Next.PASSED
-
-
-def ruling_of(opinions: Sequence[Opinion]) -> Ruling | None:
-    """What opinions tell of the rows of a disputed proof; None if nothing.
-
-    Two have to agree. What passes by its sketch alone bears out the work, and not what was sent:
-    for that two have to have seen the rows.
-    """
-    if sum(opinion.is_bad for opinion in opinions) >= 2:
-        return Ruling.WRONG
-    seen = sum(opinion.is_by_rows and not opinion.is_bad for opinion in opinions)
-    return Ruling.RIGHT if seen >= 2 else None
+    if bad >= 2:
+        return Next.REJECTED
+    return Next.PASSED if good >= 2 or not bad else Next.ASK_ANOTHER
 
 
 def is_split(opinions: Sequence[Opinion]) -> bool:

@@ -25,10 +25,10 @@ class Keepers:
 
 
 def keepers_of(claim: Claim) -> Keepers:
-    """The stage before keeps what this one took; an entry keeps the ids itself."""
+    """Who vouched for what this stage took keeps that; an entry keeps the ids itself."""
     if claim.place == 0:
         return Keepers(claim.worker, INPUTS, claim.worker)
-    return Keepers(claim.ticket.chain[claim.place - 1].peer_id, OUTPUTS, claim.worker)
+    return Keepers(claim.proof.sender, OUTPUTS, claim.worker)
 
 
 def task_of(

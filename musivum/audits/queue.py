@@ -20,8 +20,6 @@ from tessella.core.proofs import Claim, SignedProof
 
 # Each holds a proof of at most 32 KiB; a mesh of hundreds of hops a minute draws a few a second.
 MAX_OPEN = 4096
-# Disputes that are remembered, so that what told nothing is not looked at again and again.
-MAX_DECIDED = 4 * MAX_OPEN
 # What was kept of a request is let go of an hour after it ended. Ten minutes of that are for who is
 # given its audit last: later nothing that cannot be seen speaks against anybody.
 OPEN_SECONDS = 3000.0
@@ -53,8 +51,6 @@ class OpenAudit:
     asked: set[PeerId] = field(default_factory=set)
     """Everybody who was given it, whatever came of that."""
     given: Given | None = None
-    decides: bool = False
-    """Whether it tells who of two that contradict each other is paid."""
     lifted: dict[PeerId, int] = field(default_factory=dict)
     """Of whom this audit made a suspect: their `suspect_left` before."""
     need: Need = field(init=False)
@@ -80,8 +76,6 @@ class OpenAudits:
         self._given_to: Counter[PeerId] = Counter()
         # By auditor, whom it spoke against, and in how many audits.
         self._accused: dict[PeerId, Counter[PeerId]] = {}
-        # Disputes that are looked at, or were, and until when nobody has to look again.
-        self._deciding: dict[bytes, float] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -92,27 +86,18 @@ class OpenAudits:
     def __contains__(self, audit: OpenAudit) -> bool:
         return audit in self._open
 
-    def decides(self, digest: bytes) -> bool:
-        """Whether the proof of that digest is looked at for a dispute, or was a moment ago."""
-        return digest in self._deciding
-
     def add(self, audit: OpenAudit) -> OpenAudit | None:
         """Open one more; returns the one that had to make room for it, if there was no room."""
         dropped = self._make_room() if len(self._open) >= MAX_OPEN else None
         self._open[audit] = None
         self._by_need.add(audit.need, audit)
         self._of[audit.worker] += 1
-        if audit.decides:
-            self._deciding[audit.claim.digest] = audit.closes_at
         return dropped
 
     def _make_room(self) -> OpenAudit:
         ((most, _),) = self._of.most_common(1)
-        theirs = self.of(most)
-        # Of a dispute the one behind is the cause, and its worker not to lose it for that.
-        oldest = next((audit for audit in theirs if not audit.decides), theirs[0])
+        oldest = self.of(most)[0]
         self.close(oldest)
-        self._deciding.pop(oldest.claim.digest, None)
         return oldest
 
     def close(self, audit: OpenAudit) -> None:
@@ -170,13 +155,6 @@ class OpenAudits:
     def held_by(self, auditor: PeerId) -> int:
         """How many tasks an auditor has now."""
         return self._given_to[auditor]
-
-    def expire(self, now: float) -> None:
-        """Forget disputes that nobody can look at any more."""
-        over = [digest for digest, until in self._deciding.items() if until < now]
-        surplus = list(self._deciding)[: max(0, len(self._deciding) - MAX_DECIDED)]
-        for digest in {*over, *surplus}:
-            del self._deciding[digest]
 
     def named(self, audit_id: bytes) -> OpenAudit | None:
         """The one whose task has this name now."""

@@ -19,9 +19,6 @@ from tessella.core.ids import PeerId
 # Audits of which is remembered whether the rows that a worker had to keep could be seen.
 KEPT_SHOWN = 20
 _TOLD = "%Y-%m-%d %H:%M UTC"
-# For so long, and of so many, is remembered with whom a worker was at odds.
-ODDS_SECONDS = 24 * 3600.0
-KEPT_ODDS = 64
 # For how long an entry that hides its ids gets no tickets: without, none of its work is paid. Ids
 # are small, and kept when rows are not; rows may be gone of a node that only is busy.
 HIDING_SECONDS = 24 * 3600.0
@@ -52,8 +49,6 @@ class Standing:
     record: Record = field(default_factory=Record)
     shown: tuple[bool, ...] = ()
     """Of its last KEPT_SHOWN audits, oldest first: whether what it had to keep could be seen."""
-    odds: tuple[tuple[str, float], ...] = ()
-    """Others that an edge of a chain was disputed with, and when the last time; latest last."""
     ids: tuple[bool, ...] = ()
     """Of its last KEPT_SHOWN audits as an entry, oldest first: whether its ids could be seen."""
     benched_until: float = 0.0
@@ -129,15 +124,6 @@ class Standing:
         if shown or 2 * known.ids.count(False) <= KEPT_SHOWN:
             return known
         return replace(known, benched_until=now + HIDING_SECONDS)
-
-    def after_dispute(self, other: PeerId, now: float) -> Standing:
-        """It and another said different things of the rows between them."""
-        before = [(peer, at) for peer, at in self.odds if peer != other]
-        return replace(self, odds=(*before, (other, now))[-KEPT_ODDS:])
-
-    def is_at_odds(self, other: PeerId, now: float) -> bool:
-        """Whether it and another should not stand side by side."""
-        return any(peer == other and now - at < ODDS_SECONDS for peer, at in self.odds)
 
     def after_outvoted(self, now: float) -> Standing:
         """Two other auditors contradicted its word."""

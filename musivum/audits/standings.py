@@ -80,17 +80,6 @@ class Standings:
         standing = self._known.get(peer_id)
         return standing is not None and standing.is_benched(self._clock())
 
-    def part(self, one: PeerId, other: PeerId) -> None:
-        """Two should not stand side by side in a chain for a while."""
-        now = self._clock()
-        for each, beside in ((one, other), (other, one)):
-            self.put(self.of(each).after_dispute(beside, now))
-
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
-        """Whether two should not stand side by side in a chain."""
-        now = self._clock()
-        return self.of(one).is_at_odds(other, now) or self.of(other).is_at_odds(one, now)
-
     def is_suspect(self, peer_id: PeerId) -> bool:
         """Whether all of a peer's hops are audited for what was found of it."""
         standing = self._known.get(peer_id)

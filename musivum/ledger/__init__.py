@@ -14,7 +14,6 @@ from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
 from musivum.ledger.batch import Settlement
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import HEAD_ENTRIES, HEAD_SECONDS, Inclusion, SignedHead
-from musivum.ledger.kept import Disputed
 from musivum.ledger.room import Ledger, run_ledger
 from musivum.ledger.settling import Settled
 
@@ -23,7 +22,6 @@ __all__ = [
     "HEAD_SECONDS",
     "MAX_ACCOUNTS",
     "Credits",
-    "Disputed",
     "Draft",
     "Inclusion",
     "Ledger",

@@ -9,9 +9,9 @@ from sqlalchemy import Connection
 
 from musivum.ledger.accounts import read_earned
 from musivum.ledger.draft import Draft, Movement
-from musivum.ledger.kept import Bill, Disputed, Kept, Key, Proofs, State, key_of
+from musivum.ledger.kept import Bill, Kept, Proofs, State, key_of
 from musivum.ledger.mint import UNATTESTED, Mint
-from tessella.core.attesting import Attested, Ruling, Stages, Word
+from tessella.core.attesting import Stages, Word
 from tessella.core.errors import ProofConflict, Unattested
 from tessella.core.ids import PeerId
 from tessella.core.ledger import MINT, Line
@@ -39,8 +39,6 @@ class Settlement:
     """Micro-credits; may be 0."""
     received_at: float
     """When the proof came, in seconds since 1970; it may have waited since."""
-    is_contradicted: bool = False
-    """Whether a neighbour says that other rows went: then an audit looked already, or could not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +59,11 @@ class Batch:
         self._draft = Draft(connection, origin, now)
         self._mint = Mint(connection, now)
         self._proofs = Proofs(connection, origin)
-        self._disputed: dict[Key, Disputed] = {}
-        self._miscounts: set[tuple[PeerId, PeerId]] = set()
         self.paid: list[Settlement] = []
         self.waiting: list[Settlement] = []
         """What goes on waiting for others, and can be looked at in the meantime."""
-
-    @property
-    def disputed(self) -> list[Disputed]:
-        """Whose rows audits have to look at before others are paid."""
-        return list(self._disputed.values())
-
-    @property
-    def miscounts(self) -> list[tuple[PeerId, PeerId]]:
-        """Pairs of neighbours of whom one counts wrongly."""
-        return sorted(self._miscounts)
+        self.refuted: list[Claim] = []
+        """Of whom what was taken shows that they committed to other rows than they vouched for."""
 
     def load(self, claims: Sequence[Claim]) -> None:
         """Read at once all that is kept of the same requests, and what paying that asks for."""
@@ -94,90 +82,72 @@ class Batch:
         if self._proofs.has_other_after(claim):
             raise ProofConflict(f"{claim.worker} made two proofs after the same one")
         kept = self._proofs.add(bill, self._now)
-        self._look_around(claim)
+        chain = self._chain_of(claim)
+        for other in chain.kept.values():
+            if other.state is State.WAITING:
+                self._look_at(other, chain)
+        self._tell_refuted(claim.place, chain)
         if kept.state is State.REFUSED:
-            raise _unattested()
+            raise _refuted()
         if kept.state is State.WAITING:
             return Outcome(Became.WAITING)
         return Outcome(Became.PAID, kept.micro)
-
-    def rule(self, claim: Claim, ruling: Ruling) -> None:
-        """An audit found this of the rows that a proof says were sent. Another ruling on the same
-        proof changes nothing."""
-        kept = self._proofs.get(key_of(claim))
-        if kept is not None and kept.has_bytes and kept.ruling is None:
-            kept.rule(ruling)
-            self._look_around(claim)
 
     def wait_is_over(self, claim: Claim) -> None:
         """Look again at a proof that waited for a time of waiting."""
         kept = self._proofs.get(key_of(claim))
         if kept is None or kept.state is not State.WAITING:
             return
-        attested = self._look_at(kept, self._chain_of(claim))
+        self._look_at(kept, self._chain_of(claim))
         if kept.state is State.WAITING:
             kept.waits_on(self._now)
-            if not attested.is_contradicted:
-                self.waiting.append(Settlement(claim, kept.signed, 0, kept.received_at))
-
-    def _look_around(self, claim: Claim) -> None:
-        """A proof says something new: whoever waits in its chain may be paid."""
-        chain = self._chain_of(claim)
-        for other in chain.kept.values():
-            if other.state is State.WAITING:
-                # An issuer may have made two tickets of one request, with other chains.
-                is_of_it = other.claim.proof.ticket == claim.proof.ticket
-                self._look_at(other, chain if is_of_it else self._chain_of(other.claim))
+            self.waiting.append(Settlement(claim, kept.signed, 0, kept.received_at))
 
     def _chain_of(self, claim: Claim) -> _Chain:
         kept = self._proofs.chain_of(claim)
-        return _Chain(kept, _stages(kept))
+        return _Chain(kept, Stages({place: each.claim for place, each in kept.items()}))
 
-    def _look_at(self, kept: Kept, chain: _Chain) -> Attested:
+    def _tell_refuted(self, taken: int, chain: _Chain) -> None:
+        """A proof shows what the one in front of it sent, and the one behind it what it did."""
+        for place in (taken - 1, taken):
+            if place in chain.stages.refuted:
+                self.refuted.append(chain.kept[place].claim)
+
+    def _look_at(self, kept: Kept, chain: _Chain) -> None:
         """Pay or refuse a proof that waits in a chain, if enough was said of it."""
-        attested = self._attested(kept, chain)
+        attested = chain.stages.attest(kept.claim.place, self._now - kept.received_at)
         match attested.word:
             case Word.BORNE_OUT:
-                self._pay(kept, attested)
+                self._pay(kept, attested.positions)
             case Word.UNATTESTED:
-                self._pay_unattested(kept, attested)
+                self._pay_unattested(kept, attested.positions)
             case Word.REFUTED:
                 kept.become(State.REFUSED)
-            case Word.SILENT | Word.DISPUTED:
+            case Word.SILENT:
                 pass
-        return attested
 
-    def _attested(self, kept: Kept, chain: _Chain) -> Attested:
-        attested = chain.stages.attest(kept.claim.place, self._now - kept.received_at)
-        for places in chain.stages.miscounts():
-            before, behind = (chain.kept[place].claim.worker for place in places)
-            self._miscounts.add((before, behind))
-        for place in attested.asks:
-            self._disputed[chain.kept[place].key] = chain.kept[place].disputed
-        return attested
-
-    def _pay(self, kept: Kept, attested: Attested) -> None:
+    def _pay(self, kept: Kept, positions: int) -> None:
         """Pay a proof, as far as there is anybody to pay for it."""
         claim, requester = kept.claim, kept.claim.ticket.requester
         payment = pay(
             claim,
-            worth(claim, attested.positions),
+            worth(claim, positions),
             0 if requester == ANONYMOUS else self._draft.balances.balance(requester),
             self._mint.minted(claim.worker, requester),
             self._caps,
         )
-        self._settle(kept, attested, payment, requester)
+        self._settle(kept, payment, requester)
 
-    def _pay_unattested(self, kept: Kept, attested: Attested) -> None:
+    def _pay_unattested(self, kept: Kept, positions: int) -> None:
         claim = kept.claim
         minted = self._mint.minted(claim.worker, UNATTESTED)
         since = kept.received_at - SECONDS_A_DAY
         earned = read_earned(self._draft.connection, claim.worker, since)
-        micro = worth(claim, attested.positions)
+        micro = worth(claim, positions)
         payment = pay_unattested(claim, micro, earned, minted, self._caps)
-        self._settle(kept, attested, payment, UNATTESTED)
+        self._settle(kept, payment, UNATTESTED)
 
-    def _settle(self, kept: Kept, attested: Attested, payment: Payment, requester: str) -> None:
+    def _settle(self, kept: Kept, payment: Payment, requester: str) -> None:
         """Write a payment; `requester` is whom its mint is counted for."""
         claim = kept.claim
         movement = Movement(
@@ -190,20 +160,13 @@ class Batch:
         entry = self._draft.append(movement)
         self._mint.count(claim.worker, requester, payment.from_mint)
         kept.become(State.PAID, payment.total, entry.sequence)
-        is_contradicted = attested.is_contradicted or kept.ruling is not None
-        self.paid.append(
-            Settlement(claim, kept.signed, payment.total, kept.received_at, is_contradicted)
-        )
+        self.paid.append(Settlement(claim, kept.signed, payment.total, kept.received_at))
 
     def write(self) -> None:
         """Write all of it."""
         self._draft.write()
         self._mint.write()
         self._proofs.write()
-
-
-def _stages(chain: Mapping[int, Kept]) -> Stages:
-    return Stages({place: kept.heard for place, kept in chain.items()})
 
 
 def _may_be_paid(kept: Kept) -> bool:
@@ -219,11 +182,11 @@ def _told_again(known: Kept, claim: Claim) -> Outcome:
         case State.WAITING:
             return Outcome(Became.WAITING)
         case State.REFUSED:
-            raise _unattested()
+            raise _refuted()
 
 
-def _unattested() -> Unattested:
-    return Unattested("an audit told against it, and for the neighbour that contradicts it")
+def _refuted() -> Unattested:
+    return Unattested("it commits to other rows than its worker vouched for to the next stage")
 
 
 def _lines(claim: Claim, payment: Payment) -> list[Line]:
@@ -233,17 +196,3 @@ def _lines(claim: Claim, payment: Payment) -> list[Line]:
         (MINT, -payment.from_mint),
     )
     return [Line(account, amount) for account, amount in amounts if amount]
-
-
-def read_disputes(
-    connection: Connection, origin: PeerId, waiting: Sequence[Kept]
-) -> list[Disputed]:
-    """Whose rows audits have to look at, for any of these proofs to be paid."""
-    proofs = Proofs(connection, origin)
-    proofs.load([kept.claim for kept in waiting])
-    found: dict[Key, Disputed] = {}
-    for kept in waiting:
-        stages = proofs.chain_of(kept.claim)
-        for place in _stages(stages).attest(kept.claim.place).asks:
-            found[stages[place].key] = stages[place].disputed
-    return list(found.values())

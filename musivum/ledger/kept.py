@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from musivum.store.ledger_tables import PROOFS
 from musivum.store.rows import parts
-from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Heard, Ruling
+from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS
 from tessella.core.errors import StoreLost, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.messages import Proof, Ticket, decode_sealed
@@ -41,16 +41,6 @@ class Bill:
     signed: SignedProof
 
 
-@dataclass(frozen=True, slots=True)
-class Disputed:
-    """A proof that a neighbour's contradicts: an audit has to look at the rows that it sent."""
-
-    claim: Claim
-    signed: SignedProof
-    received_at: float
-    """Seconds since 1970."""
-
-
 Key = tuple[bytes, PeerId, PeerId]
 """Request id, worker, issuer: for these there is one proof."""
 
@@ -75,7 +65,6 @@ class Kept:
     state: State = State.WAITING
     micro: int = 0
     entry: int | None = None
-    ruling: Ruling | None = None
     is_written: bool = False
     is_changed: bool = False
 
@@ -92,24 +81,10 @@ class Kept:
         except TessellaError as exc:
             raise StoreLost(f"cannot read a proof of {self.key[1]}: {exc}") from exc
 
-    @property
-    def disputed(self) -> Disputed:
-        """What an audit has to look at, for others to be paid."""
-        return Disputed(self.claim, self.signed, self.received_at)
-
-    @property
-    def heard(self) -> Heard:
-        """What its neighbours hear of it."""
-        return Heard(self.claim, self.ruling)
-
     def waits_on(self, now: float) -> None:
         """One time of waiting is over, and it was looked at: the next one ends after a day."""
         self.due_at = max(self.received_at + WAIT_SECONDS, now + LEAST_SECONDS)
         self.is_changed = True
-
-    def rule(self, ruling: Ruling) -> None:
-        """An audit found this of the rows that it says it sent."""
-        self.ruling, self.is_changed = ruling, True
 
     def become(self, state: State, micro: int = 0, entry: int | None = None) -> None:
         """Settle it."""
@@ -170,7 +145,8 @@ class Proofs:
 
     def chain_of(self, claim: Claim) -> dict[int, Kept]:
         """What the stages of its chain proved, itself among them: by their places, where they came
-        and can be read."""
+        and can be read. An issuer may have made two tickets of one request: rows of the one say
+        nothing of the other."""
         ticket = claim.ticket
         found = {
             place: self._kept.get((claim.request_id, stage.peer_id, ticket.issuer))
@@ -179,7 +155,7 @@ class Proofs:
         return {
             place: kept
             for place, kept in found.items()
-            if kept and kept.has_bytes and kept.claim.place == place
+            if kept and kept.has_bytes and kept.claim.proof.ticket == claim.proof.ticket
         }
 
     def write(self) -> None:
@@ -203,7 +179,6 @@ class Proofs:
             "micro": kept.micro,
             "received_at": kept.received_at,
             "due_at": kept.due_at,
-            "ruling": kept.ruling or "",
             "keep_until": kept.received_at + KEEP_SECONDS,
             "payload": kept.signed.payload,
             "signature": kept.signed.signature,
@@ -225,7 +200,6 @@ _CHANGE = (
         origin=bindparam("to_origin"),
         entry=bindparam("to_entry"),
         due_at=bindparam("to_due_at"),
-        ruling=bindparam("to_ruling"),
     )
 )
 
@@ -242,7 +216,6 @@ def write_changes(connection: Connection, origin: PeerId, proofs: Iterable[Kept]
             "to_origin": origin if kept.entry is not None else "",
             "to_entry": kept.entry,
             "to_due_at": kept.due_at,
-            "to_ruling": kept.ruling or "",
         }
         for kept in proofs
         if kept.is_written and kept.is_changed
@@ -262,7 +235,6 @@ def kept_of(row: Row[Any]) -> Kept:
         state=State(row.state),
         micro=row.micro,
         entry=row.entry,
-        ruling=Ruling(row.ruling) if row.ruling else None,
         is_written=True,
     )
 

@@ -20,16 +20,15 @@ from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
 from musivum.ledger.checking import Check
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import Inclusion, SignedHead
-from musivum.ledger.kept import Bill, Disputed, find_proof
-from musivum.ledger.settling import Settled, refusal, settle, settle_due, settle_ruled
+from musivum.ledger.kept import Bill, find_proof
+from musivum.ledger.settling import Settled, refusal, settle, settle_due
 from musivum.ledger.together import Together
 from musivum.store.errands import Transacts
-from tessella.core.attesting import Ruling
 from tessella.core.errors import BadRequest, Refused, RemoteError, StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.ledger import MAX_PAGE_ENTRIES, Entry, Line
-from tessella.core.proofs import MAX_BATCH, Claim, SignedProof, read_claim
+from tessella.core.proofs import MAX_BATCH, SignedProof, read_claim
 from tessella.core.settlement import Caps, Outcome
 
 logger = logging.getLogger(__name__)
@@ -39,8 +38,6 @@ T = TypeVar("T")
 SWEEP_SECONDS = 600.0
 # Proofs that are verified before others may go on: three milliseconds of arithmetic.
 READ_AT_ONCE = 8
-# What a stage kept can be seen for an hour: later nothing could be found.
-DISPUTE_SECONDS = 3600.0
 CAPS = Caps()
 
 
@@ -69,8 +66,7 @@ class Ledger:
         self.checking = trio.Lock()
         """Held while a check is under way: whoever takes entries away waits for it."""
         self.on_settled: Callable[[Settled], None] = _ignored
-        """Called with what a transaction came to, after it is written; must not raise. The same
-        disputes may come again."""
+        """Called with what a transaction came to, after it is written; must not raise."""
 
     @property
     def origin(self) -> PeerId:
@@ -113,23 +109,6 @@ class Ledger:
         settled = await self._store.transact(work)
         self.on_settled(settled)
         return settled
-
-    async def rule(self, claim: Claim, ruling: Ruling) -> None:
-        """An audit found this of the rows that a proof says were sent: who waited for it is paid,
-        or refused. Of the same proof another ruling changes nothing."""
-        now = self._clock()
-
-        def work(connection: Connection) -> Settled:
-            return settle_ruled(connection, self.origin, claim, ruling, self._caps, now)
-
-        await self._told(work)
-
-    async def disputes(self) -> list[Disputed]:
-        """Proofs that audits have to look at: those that `on_settled` told within DISPUTE_SECONDS,
-        and nobody ruled on."""
-        since = self._clock() - DISPUTE_SECONDS
-        work = partial(sweeping.read_disputed, origin=self.origin, since=since)
-        return await self._store.transact(work)
 
     async def proof(self, request_id: bytes, worker: PeerId, issuer: PeerId) -> SignedProof | None:
         """A proof that was brought, while its bytes are kept: a day after its ticket expired."""

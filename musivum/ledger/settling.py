@@ -1,8 +1,8 @@
-"""What makes proofs become entries: that they come, that an audit tells, that time goes by.
+"""What makes proofs become entries: that they come, and that time goes by.
 
 A proof is kept the first time it comes, and then nobody looks at its bytes again but to bear out a
-neighbour. Those that wait are looked at once more whenever a neighbour's comes, an audit told who
-of two is right, or a time of waiting is over. Each function here is one transaction, of the caller.
+neighbour. Those that wait are looked at once more whenever a neighbour's comes, or a time of
+waiting is over. Each function here is one transaction, of the caller.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from musivum.ledger.batch import Batch, Settlement
-from musivum.ledger.kept import Bill, Disputed, Kept
-from tessella.core.attesting import Ruling
+from musivum.ledger.kept import Bill, Kept
 from tessella.core.errors import ProofConflict, Refused, TessellaError
 from tessella.core.ids import PeerId
 from tessella.core.proofs import Claim
@@ -30,10 +29,9 @@ class Settled:
     paid: list[Settlement] = field(default_factory=list)
     """Of what was brought, and of what had waited."""
     conflicts: list[Claim] = field(default_factory=list)
-    disputed: list[Disputed] = field(default_factory=list)
-    """Whose rows audits have to look at before others are paid."""
-    miscounts: list[tuple[PeerId, PeerId]] = field(default_factory=list)
-    """Pairs of neighbours of whom one counts wrongly."""
+    """Whose workers signed two things that cannot both be true: two proofs where one may be, each
+    time the second one is brought; or a proof of other rows than they vouched for, once, when that
+    is shown, though it was paid before."""
     waiting: list[Settlement] = field(default_factory=list)
     """What goes on waiting for others, and was not paid yet."""
 
@@ -52,20 +50,9 @@ def settle(
             settled.outcomes.append(refusal(exc))
             if isinstance(exc, ProofConflict):
                 settled.conflicts.append(bill.claim)
-    settled.disputed, settled.miscounts = batch.disputed, batch.miscounts
+    settled.conflicts += batch.refuted
     batch.write()
     return settled
-
-
-def settle_ruled(
-    connection: Connection, origin: PeerId, claim: Claim, ruling: Ruling, caps: Caps, now: float
-) -> Settled:
-    """Keep what an audit found of one proof, and pay or refuse what waited for that."""
-    batch = Batch(connection, origin, caps, now)
-    batch.load([claim])
-    batch.rule(claim, ruling)
-    batch.write()
-    return Settled(paid=batch.paid, disputed=batch.disputed)
 
 
 def settle_due(
@@ -78,7 +65,7 @@ def settle_due(
     for claim in claims:
         batch.wait_is_over(claim)
     batch.write()
-    return Settled(paid=batch.paid, disputed=batch.disputed, waiting=batch.waiting)
+    return Settled(paid=batch.paid, waiting=batch.waiting)
 
 
 def refusal(error: TessellaError) -> Outcome:

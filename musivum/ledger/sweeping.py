@@ -5,17 +5,13 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from musivum.ledger.accounts import DAY_HOURS, IS_WAITING
-from musivum.ledger.batch import read_disputes
-from musivum.ledger.kept import Disputed, Kept, State, kept_of
+from musivum.ledger.kept import Kept, State, kept_of
 from musivum.ledger.moving import HOUR_SECONDS
 from musivum.store.ledger_tables import EARNED, MINTED, PROOFS
-from tessella.core.ids import PeerId
 from tessella.core.settlement import day_of
 
 # Of one transaction, so that others need not wait for long.
 SWEEP_PROOFS = 256
-# Of those that wait when a musivum starts, the last ones: of kilobytes each.
-MAX_DISPUTED = 4096
 
 
 def read_due(connection: Connection, now: float) -> list[Kept]:
@@ -27,14 +23,6 @@ def read_due(connection: Connection, now: float) -> list[Kept]:
         .limit(SWEEP_PROOFS)
     )
     return [kept_of(row) for row in connection.execute(asked)]
-
-
-def read_disputed(connection: Connection, origin: PeerId, since: float) -> list[Disputed]:
-    """Whose rows audits have to look at, for proofs to be paid that came since then and wait."""
-    asked = select(PROOFS).where(IS_WAITING, PROOFS.c.received_at >= since)
-    asked = asked.order_by(PROOFS.c.received_at.desc()).limit(MAX_DISPUTED)
-    waiting = [kept_of(row) for row in connection.execute(asked)]
-    return read_disputes(connection, origin, waiting)
 
 
 def drop_bytes(connection: Connection, now: float) -> int:

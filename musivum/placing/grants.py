@@ -21,7 +21,7 @@ from musivum.nodes.availability import unavailable
 from musivum.nodes.books import Books
 from musivum.nodes.node import Node
 from musivum.placing.given import Given
-from tessella.core.draw import Lot, as_measured, spares_of
+from tessella.core.draw import Lot, as_measured, draw_chain, spares_of
 from tessella.core.errors import (
     BadRequest,
     ModelUnavailable,
@@ -33,7 +33,6 @@ from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, PeerId
 from tessella.core.messages import AskGrant, Granted, Stage, Ticket, TicketStage
 from tessella.core.numeric import NumericClass
-from tessella.core.peace import draw_in_peace, find_odds, may_stand_in
 from tessella.core.peers import PeerRow
 from tessella.core.shapes import DType
 from tessella.core.tickets import (
@@ -77,9 +76,6 @@ class Trust(Protocol):
 
     def is_benched(self, peer_id: PeerId) -> bool:
         """Whether no ticket may name a peer, since it hides what it was asked."""
-
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
-        """Whether two should not stand side by side in a chain."""
 
     def weight(self, peer_id: PeerId) -> float:
         """How many times as dear as it measures a node is to routing: 1 or more."""
@@ -169,8 +165,7 @@ class Grants:
         first = self._first(caller, model) if asked.anonymous else None
         rows = [self._priced(row) for row in as_measured(map(self._loaded, nodes))]
         try:
-            at_odds = self._trust.are_at_odds
-            chain = draw_in_peace(rows, manifest.shape.layers, first, self._rng, at_odds)
+            chain = draw_chain(rows, manifest.shape.layers, first, self._rng)
         except ModelUnavailable as exc:
             raise self._told(model, nodes) or exc from None
         if len(chain) > MAX_STAGES:
@@ -242,8 +237,6 @@ class Grants:
         wanted = (caller, asked.anonymous, asked.model)
         if (known.caller, known.anonymous, known.model) != wanted:
             return None
-        if find_odds(known.chain, self._trust.are_at_odds) is not None:
-            return None
         return known if all(self._serves(stage, known) for stage in known.chain) else None
 
     def _serves(self, stage: Stage, known: _Drawn) -> bool:
@@ -263,11 +256,7 @@ class Grants:
 
     def _ticket(self, request_id: bytes, drawn: _Drawn, asked: AskGrant, tier: Tier) -> Ticket:
         nodes = {node.peer_id: node for node in self._fitting(drawn.model, drawn.contract)}
-        at_odds = self._trust.are_at_odds
-        rows = [
-            node.row for node in nodes.values() if may_stand_in(node.peer_id, drawn.chain, at_odds)
-        ]
-        spares = spares_of(rows, drawn.chain)
+        spares = spares_of([node.row for node in nodes.values()], drawn.chain)
         wire = nodes[drawn.chain[0].peer_id].row.dtype
         now = self._books.clocks.wall()
 

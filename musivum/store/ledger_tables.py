@@ -69,8 +69,6 @@ PROOFS = Table(
     # The entry that paid it.
     Column("origin", Text),
     Column("entry", BigInteger),
-    # What audits found of the rows that it says it sent; empty while nobody looked.
-    Column("ruling", Text),
     # When one that waits is looked at again, because time went by.
     Column("due_at", Double),
 )

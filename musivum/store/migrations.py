@@ -206,11 +206,7 @@ UPDATE nodes
 SET rest = substr(rest, 1, length(rest) - 1) || ',"weights":"","canary":false}}'
 """
 
-# What an audit tells of proofs that contradict each other, and when time decides what waits.
-_RULING = """
-ALTER TABLE proofs
-ADD COLUMN ruling TEXT NOT NULL DEFAULT '' CHECK (ruling IN ('', 'right', 'wrong'))
-"""
+# When time decides what waits.
 _DUE = "ALTER TABLE proofs ADD COLUMN due_at {real} NOT NULL DEFAULT 0 CHECK (due_at >= 0)"
 _DUE_OF_OLD = "UPDATE proofs SET due_at = received_at + 900"
 _NOT_BY_AGE = "DROP INDEX proofs_waiting"
@@ -227,7 +223,7 @@ MIGRATIONS = (
     Migration("audits", (_STANDINGS, _EPOCHS)),
     Migration("partners", (_PARTNERS,)),
     Migration("canaries", (_SAID_OF_NODES,)),
-    Migration("rulings", (_RULING, _DUE, _DUE_OF_OLD, _NOT_BY_AGE, _BY_DUE)),
+    Migration("waiting", (_DUE, _DUE_OF_OLD, _NOT_BY_AGE, _BY_DUE)),
 )
 
 

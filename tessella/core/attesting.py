@@ -76,15 +76,18 @@ class Stages:
         if place in self.refuted:
             return Attested(Word.REFUTED)
         stop = self._seen(place) if self._last else self._claims[place].proof.outputs.stop
-        if stop is None or (self._is_waited_for(place) and waited < NEIGHBOUR_SECONDS):
+        if stop is None or (self._is_waited_for(place, stop) and waited < NEIGHBOUR_SECONDS):
             if waited < WAIT_SECONDS:
                 return Attested(Word.SILENT)
             return Attested(Word.UNATTESTED, self._paid(place, None))
         return Attested(Word.BORNE_OUT, self._paid(place, stop))
 
-    def _is_waited_for(self, place: int) -> bool:
-        """Whether somebody is silent who might tell of less than a claim says."""
-        return any(each not in self._claims for each in range(min(place + 1, self._last) + 1))
+    def _is_waited_for(self, place: int, stop: int) -> bool:
+        """Whether somebody is silent who might tell of less than a claim says, or of more than
+        others do, where these tell of less."""
+        is_less = stop < self._claims[place].proof.outputs.stop
+        upto = self._last if is_less else min(place + 1, self._last)
+        return any(each not in self._claims for each in range(upto + 1))
 
     def _seen(self, place: int) -> int | None:
         """Of how many rows that a stage sent others tell; None where nobody tells.

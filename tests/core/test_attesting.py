@@ -78,9 +78,12 @@ def test_what_the_tail_took_passed_the_stages_before_it_too() -> None:
 
 def test_an_entry_is_paid_as_far_as_others_tell() -> None:
     entry, middle, tail = claims(WORK, 51, 50, 50)
-    assert made(entry, middle, tail) == made(entry, middle) == made(middle, entry, tail) == paid(50)
+    assert made(entry, middle, tail) == made(middle, entry, tail) == paid(50)
+    assert made(entry, middle, waited=NEIGHBOUR_SECONDS) == paid(50)
     inflated = claim_of(0, count=90)
-    assert made(inflated, middle) == paid(32), "what both are known to have had"
+    assert made(inflated, middle) == SILENT, "the tail may tell of more"
+    both = made(inflated, middle, waited=NEIGHBOUR_SECONDS)
+    assert both == paid(32), "what both are known to have had"
     assert made(inflated, middle, tail) == paid(50)
     assert made(middle, inflated, tail) == paid(50)
 
@@ -94,12 +97,12 @@ def test_positions_that_a_neighbour_says_were_held_before_are_not_paid() -> None
 
 def test_neighbours_that_stopped_far_apart_agree_on_a_part() -> None:
     entry, middle = claim_of(0, count=20), claim_of(1, count=10)
-    assert made(entry, middle) == paid(8)
+    assert made(entry, middle, waited=NEIGHBOUR_SECONDS) == paid(8)
 
 
 def test_what_both_held_before_is_paid_to_nobody() -> None:
     entry, middle = claim_of(0, count=20, start=19), claim_of(1, count=10)
-    assert made(entry, middle) == paid(0)
+    assert made(entry, middle, waited=NEIGHBOUR_SECONDS) == paid(0)
 
 
 @pytest.mark.parametrize("liar", [0, 1])
@@ -163,6 +166,7 @@ def test_a_spare_alone_bears_nobody_out() -> None:
 def test_a_middle_that_says_too_little_costs_itself_alone() -> None:
     chain = [claim_of(0, count=90), claim_of(1, count=2), claim_of(2, count=90)]
     assert [made(claim, *chain) for claim in chain] == [paid(90), paid(2), paid(90)]
+    assert made(*chain[:2]) == SILENT, "whoever comes first"
 
 
 def test_an_entry_that_says_too_little_costs_itself_alone() -> None:
@@ -188,7 +192,7 @@ def test_who_was_refuted_bounds_nobody_and_vouches_for_no_pay_of_the_entry() -> 
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_nobody_is_paid_more_than_the_ticket_and_others_say(ours: int, theirs: int) -> None:
     entry, middle, _ = claims(WORK, ours, theirs, 1)
-    attested = made(entry, middle)
+    attested = made(entry, middle, waited=NEIGHBOUR_SECONDS)
     assert attested.positions <= min(ours, theirs, WORK.max_tokens)
     assert attested.word is Word.BORNE_OUT
     assert worth(entry, attested.positions) == attested.positions * 10 * MICRO_PER_LAYER_TOKEN

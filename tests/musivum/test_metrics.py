@@ -46,7 +46,7 @@ async def test_an_empty_musivum_counts_nothing(autojump_clock: MockClock) -> Non
             ("musivum_identities", ()): 0.0,
             ("musivum_audits_open", ()): 0.0,
         }
-        outcomes = ("disputed", "drawn", "passed", "rejected", "unavailable", "expired", "slashed")
+        outcomes = ("drawn", "passed", "rejected", "unavailable", "expired", "slashed")
         expected |= {("musivum_audits_total", (outcome,)): 0.0 for outcome in outcomes}
         expected |= {("musivum_nodes", (status.value,)): 0.0 for status in NodeStatus}
         assert await measured(door) == expected

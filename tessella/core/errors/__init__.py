@@ -44,7 +44,7 @@
           TicketUsed        by another session
         BadProof            a proof that its ticket does not bear out          400
           ProofConflict     a second one where a worker may make one           409
-          Unattested        of rows that no neighbour saw                      409
+          Unattested        of other rows than its worker vouched for          409
       Busy                  nobody's fault, we are full                        503  wait, retry here
         TooManySessions     the session, stream or KV quota is in use
         OutOfMemory         the device has no memory left for this session

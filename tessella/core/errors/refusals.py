@@ -127,7 +127,7 @@ class ProofConflict(BadProof):
 
 
 class Unattested(BadProof):
-    """A proof of rows that no neighbour saw."""
+    """A proof of other rows than its worker vouched for."""
 
     code = "unattested"
     status = 409

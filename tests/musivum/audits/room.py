@@ -154,7 +154,10 @@ class Room:
             previous=b"",
             layers=layers[place],
             start=0,
+            epoch=0,
             inputs=COMMIT,
+            sender=chain[place - 1] if place else PeerId(""),
+            voucher=bytes(64) if place else b"",
             outputs=COMMIT,
             sketch=b"",
             finished_at=issued_at,
@@ -244,5 +247,4 @@ async def a_room(time: MockClock, ledger: Ledger | None = None, books: Books | N
     mesh = Mesh(US, roster, books.reputations, books.clocks)
     audits = await open_audits(mesh, ledger, remove)
     ledger.on_settled = audits.hear
-    audits.disputed(await ledger.disputes())
     return Room(books, ledger, audits, time, removed)

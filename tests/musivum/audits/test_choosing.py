@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trio.testing import MockClock
 
 from musivum.audits.choosing import SETTLING_SECONDS
@@ -10,6 +12,7 @@ from tessella.core.messages import AuditReport
 from tests.musivum.audits.room import (
     FIRST,
     GOOD,
+    LAST,
     SAYS_FRAUD,
     Room,
     peer,
@@ -47,6 +50,18 @@ async def test_a_node_of_the_same_chain_audits_only_where_there_is_nobody_else(
     room.audits.settled([room.hop(chain, 0)])
     room.time.jump(10 * SETTLING_SECONDS)
     assert await room.asks(chain[1]) is None
+
+
+async def test_a_spare_that_sent_the_rows_audits_only_where_there_is_nobody_else(
+    room: Room, autojump_clock: MockClock
+) -> None:
+    chain, spare = [room.joins(1, FIRST), room.joins(2, LAST)], room.joins(3)
+    hop = room.hop(chain, 1)
+    proof = replace(hop.claim.proof, sender=spare)
+    room.audits.settled([replace(hop, claim=replace(hop.claim, proof=proof))])
+    assert await room.asks(spare) is None
+    room.time.jump(SETTLING_SECONDS + 1)
+    assert await room.asks(spare) is not None
 
 
 async def test_the_next_hop_goes_to_another_auditor_where_there_is_one(

@@ -11,8 +11,11 @@ from trio.testing import MockClock
 from musivum.audits.desk import run_audits
 from musivum.audits.giving import MAX_ACCUSED, MAX_HELD, REPORT_SECONDS, REST_SECONDS
 from musivum.audits.queue import OPEN_SECONDS
+from musivum.testing import clock
+from tessella.core.attesting import NEIGHBOUR_SECONDS
 from tessella.core.errors import BadRequest, NotAuthorized
 from tessella.core.ids import PeerId
+from tests.core.work import Work, identity
 from tests.musivum.audits.room import (
     BAD,
     GOOD,
@@ -92,7 +95,6 @@ async def test_what_nobody_audits_within_an_hour_expires(
     await room.audits.tick()
     assert room.audits.counters() == {
         "open": 0,
-        "disputed": 0,
         "drawn": 3,
         "expired": 3,
         "passed": 0,
@@ -127,6 +129,26 @@ async def test_two_proofs_where_one_may_be_make_a_suspect(
 ) -> None:
     room.audits.conflicted([room.hop([worker]).claim])
     assert room.audits.suspects(worker)
+
+
+@pytest.mark.parametrize("was_paid", [False, True], ids=["before it is paid", "after it was"])
+async def test_who_commits_to_other_rows_than_it_vouched_for_is_a_suspect_and_nobody_beside_it(
+    room: Room, was_paid: bool, autojump_clock: MockClock
+) -> None:
+    chain = [room.joins(number) for number in (1, 2, 3)]
+    work = Work([identity(number) for number in (1, 2, 3)], issued_at=clock())
+    entry, tail = work.proof(0), work.proof(2)
+    liar = work.proof(1, salt=(b"", b"x"))
+    await room.ledger.settle([entry, liar])
+    if was_paid:
+        await room.ledger.sweep(clock() + NEIGHBOUR_SECONDS)
+    assert not any(map(room.audits.suspects, chain))
+    for _ in range(2):
+        await room.ledger.settle([tail])
+    assert [room.audits.suspects(each) for each in chain] == [False, True, False]
+    assert room.audits.counters()["conflicts"] == 1
+    paid = [await room.ledger.balance(each) > 0 for each in chain]
+    assert paid == [True, was_paid, True]
 
 
 async def test_standings_outlive_a_restart_and_open_audits_do_not(

@@ -63,14 +63,6 @@ async def test_what_comes_late_through_no_fault_of_its_worker_speaks_against_nob
     assert room.audits.standings.of(worker).shown == ()
 
 
-async def test_what_a_neighbour_contradicts_is_not_drawn_once_it_is_paid(
-    room: Room, worker: PeerId, autojump_clock: MockClock
-) -> None:
-    room.audits.settled([replace(room.hop([worker]), is_contradicted=True)])
-    assert room.audits.counters()["open"] == 0
-    assert room.audits.standings.of(worker).hops == 0, "nobody could have looked at it"
-
-
 async def test_what_nobody_could_look_at_wears_no_suspicion_off(
     room: Room, worker: PeerId, autojump_clock: MockClock
 ) -> None:

@@ -6,16 +6,26 @@ import pytest
 from trio.testing import MockClock
 
 from musivum.audits.queue import OPEN_SECONDS
+from musivum.placing.grants import Grants
+from tessella.core.errors import NotAuthorized
 from tessella.core.ids import PeerId
+from tessella.core.messages import AskGrant, AuditReport
 from tests.musivum.audits.room import (
     BAD,
+    CONFIG,
     FIRST,
     GOOD,
+    IS_UNABLE,
     LAST,
+    MODEL,
     SAYS_FRAUD,
     SEES_A_SKETCH,
     SEES_NOTHING,
+    SEES_TOO_LITTLE,
+    US,
     Room,
+    a_room,
+    peer,
     said,
 )
 
@@ -139,3 +149,49 @@ async def test_the_open_audits_of_who_is_barred_are_let_go(
     assert room.audits.counters()["open"] == 0
     room.works(worker)
     assert room.audits.counters()["open"] == 0
+
+
+async def test_an_entry_that_hides_what_it_was_asked_gets_no_tickets_for_a_day(
+    room: Room, worker: PeerId, auditors: list[PeerId], autojump_clock: MockClock
+) -> None:
+    grants = Grants(US, CONFIG, room.books, room.ledger, room.audits)
+    anonymous, named = AskGrant(MODEL, 10, True, b""), AskGrant(MODEL, 10, False, b"")
+    first = await grants.grant(worker, anonymous)
+    assert first.ticket
+    room.works(worker, 11)
+    await room.audited(auditors, lambda *_: SEES_NOTHING)
+    with pytest.raises(NotAuthorized, match="no tickets for a day"):
+        await grants.grant(worker, anonymous)
+    for _ in range(20):
+        granted = await grants.grant(peer(99), named)
+        assert worker.encode() not in granted.ticket
+    reopened = await room.reopened()
+    assert reopened.audits.is_benched(worker)
+    assert (await a_room(autojump_clock)).audits.is_benched(worker) is False
+
+
+@pytest.mark.parametrize("said_of", [SEES_A_SKETCH, SEES_TOO_LITTLE, IS_UNABLE])
+async def test_rows_that_are_gone_cost_nobody_its_tickets(
+    room: Room,
+    worker: PeerId,
+    auditors: list[PeerId],
+    said_of: AuditReport,
+    autojump_clock: MockClock,
+) -> None:
+    room.works(worker, 20)
+    await room.audited(auditors, lambda *_: said_of)
+    assert not room.audits.is_benched(worker)
+
+
+async def test_one_auditor_alone_costs_nobody_its_tickets(
+    room: Room, worker: PeerId, autojump_clock: MockClock
+) -> None:
+    rival = room.joins(11)
+    for _ in range(20):
+        room.works(worker)
+        await room.judged(rival, SEES_NOTHING)
+        room.time.jump(700)
+        await room.audits.tick()
+    assert room.audits.counters()["unavailable"] == 20
+    assert room.audits.standings.of(worker).shown == ()
+    assert not room.audits.is_benched(worker)

@@ -31,7 +31,6 @@ FULL = Standing(
     fined=2**62,
     record=Record(tuple(Finding(each, "a", bytes([9]) * 16) for each in Verdict)),
     shown=(True, False, True),
-    odds=(("b", 1_799_999_990.25), ("c", 1_799_999_991.0)),
     ids=(False, False, True),
     benched_until=1_800_000_050.5,
     last_auditor="a",

@@ -14,9 +14,7 @@ from musivum.audits.opinions import (
     is_split,
     next_after,
     opinion_of,
-    ruling_of,
 )
-from tessella.core.attesting import Ruling
 from tessella.core.audits import Record, Verdict, is_guilty
 from tessella.core.ids import PeerId
 from tessella.core.numeric import NumericClass
@@ -90,40 +88,6 @@ def test_what_was_said_calls_for(
     assert next_after(heard) is then
     assert [each.verdict for each in findings(heard, b"1")] == on_record
     assert is_split(heard) == (P in said_so_far and said_so_far != [P])
-
-
-def seen(words: str) -> list[Opinion]:
-    """Opinions by a letter each: `p` passed and `r` rejected by rows, `s` passed by the sketch."""
-    found = opinions(*(R if word == "r" else P for word in words))
-    return [replace(each, is_by_rows=word != "s") for each, word in zip(found, words, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("words", "then", "ruling"),
-    [
-        ("p", Next.ASK_ANOTHER, None),
-        ("s", Next.ASK_ANOTHER, None),
-        ("r", Next.ASK_ANOTHER, None),
-        ("pp", Next.PASSED, Ruling.RIGHT),
-        ("ps", Next.ASK_ANOTHER, None),  # one friend may say that it saw them
-        ("ss", Next.PASSED, None),
-        ("rs", Next.ASK_ANOTHER, None),
-        ("rss", Next.PASSED, None),
-        ("psp", Next.PASSED, Ruling.RIGHT),
-        ("prp", Next.PASSED, Ruling.RIGHT),
-        ("rr", Next.REJECTED, Ruling.WRONG),
-        ("rsr", Next.REJECTED, Ruling.WRONG),
-        ("rsp", Next.ASK_ANOTHER, None),
-        ("pss", Next.PASSED, None),
-        ("rspp", Next.PASSED, Ruling.RIGHT),
-        ("rspr", Next.REJECTED, Ruling.WRONG),
-    ],
-)
-def test_two_that_saw_the_rows_decide_a_dispute(
-    words: str, then: Next, ruling: Ruling | None
-) -> None:
-    assert next_after(seen(words), decides=True) is then
-    assert ruling_of(seen(words)) is ruling
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

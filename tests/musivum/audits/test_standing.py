@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from musivum.audits.standing import (
     HIDING_SECONDS,
-    KEPT_ODDS,
     KEPT_SHOWN,
-    ODDS_SECONDS,
     SECONDS_A_DAY,
     Standing,
 )
@@ -100,20 +98,6 @@ def test_an_appeal_ends_the_time_without_tickets() -> None:
         hiding = hiding.after_ids(NOW, shown=False)
     assert hiding.is_marked(NOW)
     assert not hiding.appealed(NOW).is_benched(NOW)
-
-
-def test_it_is_remembered_for_a_day_with_whom_a_worker_was_at_odds() -> None:
-    standing = VETERAN
-    for hour, other in enumerate("aba"):
-        standing = standing.after_dispute(PeerId(other), NOW + 3600 * hour)
-    assert [name for name, _ in standing.odds] == ["b", "a"]
-    at = NOW + 3600 + ODDS_SECONDS
-    assert (standing.is_at_odds(PeerId("a"), at), standing.is_at_odds(PeerId("b"), at)) == (1, 0)
-    assert standing.is_at_odds(PeerId("b"), at - 1)
-    assert not standing.is_at_odds(PeerId("c"), NOW)
-    for number in range(2 * KEPT_ODDS):
-        standing = standing.after_dispute(PeerId(str(number)), NOW)
-    assert len(standing.odds) == KEPT_ODDS
 
 
 def test_a_bar_wipes_the_record_and_comes_with_a_fine() -> None:

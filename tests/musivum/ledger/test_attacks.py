@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from musivum.config import MusivumConfig
-from musivum.testing import Caller, a_registration, calling, clock
-from musivum.testing_http import Door, answering
-from p2p.testing import MemoryNetwork
-from tessella.core.attesting import Ruling
+from musivum.testing import a_registration, calling, clock
 from tessella.core.identity import Identity
 from tessella.core.ids import ModelId
 from tessella.core.layers import LayerRange
-from tessella.core.ledger import MINT, Walk
+from tessella.core.ledger import MINT
 from tessella.core.messages import (
-    LEDGER,
     Accepted,
     AskCredits,
     AskGrant,
@@ -29,19 +23,19 @@ from tessella.core.messages import (
     Granted,
     Message,
     Ready,
-    Settle,
-    Settled,
     Signed,
 )
-from tessella.core.proofs import SignedProof, pack_batch
-from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, Outcome, decode_outcomes
+from tessella.core.proofs import SignedProof
+from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, Outcome
 from tessella.core.tickets import SETTLE_SECONDS, TICKET_SECONDS, open_ticket
 from tessella.core.tiers import MICRO
+from tessella.core.vouchers import Crossing, crossing_at, vouch
 from tests.core.work import MUSIVUM, NOW, Work, committed, identity
+from tests.musivum.ledger.attacked import CONFIG, Attacked, attacked
 
-NODE, CLIENT, OTHER = identity(1), identity(9), identity(8)
+NODE, OTHER = identity(1), identity(8)
 CHAIN = [identity(1), identity(2), identity(3)]
-CONFIG = MusivumConfig(min_vram_mb=0)
+FOUR = [*CHAIN, identity(4)]
 # Of a stage of 10 layers and 50 positions.
 PAY = 500 * MICRO_PER_LAYER_TOKEN
 Figures = Callable[[str], None]
@@ -56,69 +50,6 @@ def figures(record_property: Callable[[str, object], None]) -> Figures:
         record_property(line.split()[0], line)
 
     return tell
-
-
-@dataclass
-class Attacked:
-    """A musivum, and whoever knocks at its ledger."""
-
-    net: MemoryNetwork
-    door: Door
-    client: Caller
-    stack: AsyncExitStack
-    told: list[Outcome] = field(default_factory=list)
-    """All that was ever said of a proof."""
-
-    async def caller(self, number: int) -> Caller:
-        """Another one with a key of its own."""
-        calls = calling(self.net, identity(number).seed, self.door.peer, LEDGER)
-        return await self.stack.enter_async_context(calls)
-
-    async def bring(self, *proofs: SignedProof, by: Caller | None = None) -> list[Outcome]:
-        """What is said of these."""
-        answer = await (by or self.client).ask(Settle(pack_batch(proofs)))
-        assert isinstance(answer, Settled)
-        outcomes = decode_outcomes(answer.outcomes)
-        self.told += outcomes
-        return outcomes
-
-    async def audits(self, liar: Identity) -> None:
-        """Audits look at all that is disputed: of a liar they find other rows, of others theirs."""
-        ledger = self.door.opened.rooms.ledger
-        while asked := await ledger.disputes():
-            for bill in asked:
-                is_liar = bill.claim.worker == liar.peer_id
-                await ledger.rule(bill.claim, Ruling.WRONG if is_liar else Ruling.RIGHT)
-
-    async def owns(self, worker: Identity) -> int:
-        """Micro-credits of a worker."""
-        return await self.door.opened.rooms.ledger.balance(worker.peer_id)
-
-    async def paid(self) -> int:
-        """How many payments the ledger has, which is read from its first entry on.
-
-        Its sums are 0 and the balances.
-        """
-        ledger, payments = self.door.opened.rooms.ledger, 0
-        walk = Walk(MUSIVUM.peer_id)
-        while page := await ledger.page(since=walk.size):
-            for payload in page:
-                payments += walk.feed(payload).kind == "payment"
-        assert sum(walk.balances.values()) == 0
-        for account, micro in walk.balances.items():
-            assert await ledger.balance(account) == micro
-        return payments
-
-
-@asynccontextmanager
-async def attacked(config: MusivumConfig = CONFIG) -> AsyncIterator[Attacked]:
-    net = MemoryNetwork()
-    async with (
-        answering(net, MUSIVUM.seed, config) as door,
-        calling(net, CLIENT.seed, door.peer, LEDGER) as client,
-        AsyncExitStack() as stack,
-    ):
-        yield Attacked(net, door, client, stack)
 
 
 def codes(outcomes: list[Outcome]) -> list[str]:
@@ -235,34 +166,90 @@ async def test_who_says_more_than_it_did_gets_what_its_neighbours_saw(
         f"paid_positions={paid[0] // (10 * MICRO_PER_LAYER_TOKEN)}"
     )
     assert refused == len(claims), list(zip(claims, outcomes, strict=True))
-    # As far as a mark that both of them have: it gains nothing, and harms nobody.
-    assert 0 < paid[0] <= PAY
-    assert paid[1:] == [PAY, PAY]
+    assert paid == [PAY] * 3, "it gains nothing, and harms nobody"
+
+
+def forged_vouchers(work: Work, liar: int) -> dict[str, SignedProof]:
+    """Proofs of a stage that brings for the rows that came what nobody signed of them."""
+    other, more = committed(liar, 50, b"x").commit(), committed(liar, 90).commit()
+    before, stage = FOUR[liar - 1], work.ticket.chain[liar]
+    came = committed(liar, 50).commit()
+    real = crossing_at(work.payload, 0, stage.layers.start)
+
+    def signed(crossing: Crossing, by: Identity = before) -> SignedProof:
+        return work.proof(liar, voucher=vouch(by, crossing, 50, came.digest))
+
+    return {
+        "other rows came": work.proof(liar, inputs=other),
+        "more rows came": work.proof(
+            liar, 50, inputs=more, outputs=committed(liar + 1, 90).commit()
+        ),
+        "it signed itself": signed(real, FOUR[liar]),
+        "of another epoch": signed(replace(real, epoch=1)),
+        "of another edge": signed(replace(real, layer=stage.layers.stop)),
+        "of another session": signed(replace(real, ticket=bytes(32))),
+        "nobody signed": work.proof(liar, voucher=b""),
+    }
+
+
+def four(number: int) -> Work:
+    """A request that four serve."""
+    return Work(FOUR, request_id=bytes([number]) * 16)
 
 
 async def test_a_stage_that_lies_about_its_neighbours_is_not_paid_and_they_are(
     autojump_clock: MockClock, figures: Figures
 ) -> None:
-    lies = [(0, b"", b"y"), (1, b"x", b"y"), (1, b"x", b""), (1, b"", b"y"), (2, b"x", b"")]
+    """It commits to other rows than it vouched for, or says that other rows came."""
+    names = list(forged_vouchers(four(0), 1))
+    lies = [(liar, "") for liar in range(3)]
+    lies += [(liar, name) for liar in range(1, 4) for name in names]
     paid = []
     async with attacked() as mesh:
-        for number, (liar, came, left) in enumerate(lies):
-            work = Work(CHAIN, request_id=bytes([number]) * 16)
-            before = [await mesh.owns(worker) for worker in CHAIN]
-            proofs = [
-                work.proof(place, salt=(came, left) if place == liar else (b"", b""))
-                for place in range(3)
-            ]
-            await mesh.bring(*proofs)
-            await mesh.audits(CHAIN[liar])
-            after = [await mesh.owns(worker) for worker in CHAIN]
-            paid.append([b - a for a, b in zip(before, after, strict=True)])
+        for number, (liar, name) in enumerate(lies):
+            work = four(number)
+            proofs = [work.proof(place) for place in range(4)]
+            other = work.proof(liar, salt=(b"", b"y"))
+            proofs[liar] = forged_vouchers(work, liar)[name] if name else other
+            paid.append(await mesh.pays(work, *proofs))
+        payments = await mesh.paid()
+    forged = codes(mesh.told).count("bad_signature")
+    liars = [each[liar] for each, (liar, _) in zip(paid, lies, strict=True)]
+    honest, most = sum(map(sum, paid)) - sum(liars), 3 * len(lies) * PAY
+    figures(f"lies cases={len(lies)} liar_paid={sum(liars)} honest_paid={honest} of {most}")
+    assert liars == [0] * len(lies)
+    assert (honest, payments) == (most, 3 * len(lies))
+    assert forged == 3 * len(names)
+
+
+async def test_a_stage_that_says_that_less_came_costs_itself_alone(
+    autojump_clock: MockClock, figures: Figures
+) -> None:
+    paid = []
+    async with attacked() as mesh:
+        for liar in range(4):
+            counts, work = [50] * 4, four(liar)
+            counts[liar] = 2
+            paid.append(await mesh.pays(work, *map(work.proof, range(4), counts)))
         await mesh.paid()
-    liars = [each[liar] for each, (liar, *_) in zip(paid, lies, strict=True)]
-    honest = sum(sum(row) for row in paid) - sum(liars)
-    figures(f"lies cases={len(lies)} liar_paid={sum(liars)} honest_paid={honest} of {10 * PAY}")
-    assert liars == [0] * 5
-    assert honest == 10 * PAY
+    liars = [row[liar] for liar, row in enumerate(paid)]
+    honest = sum(map(sum, paid)) - sum(liars)
+    figures(f"understated cases=4 liar_paid={sum(liars)} honest_paid={honest} of {12 * PAY}")
+    assert liars == [2 * PAY // 50] * 4
+    assert honest == 12 * PAY
+
+
+async def test_a_pair_that_says_more_than_came_is_paid_for_what_came(
+    autojump_clock: MockClock, figures: Figures
+) -> None:
+    """The first of two vouches for rows that it never had, and the second claims them."""
+    work = four(0)
+    async with attacked() as mesh:
+        paid = await mesh.pays(work, *map(work.proof, range(4), [10, 10, 90, 90]))
+        await mesh.paid()
+    positions = [each // (10 * MICRO_PER_LAYER_TOKEN) for each in paid]
+    figures(f"pair claimed_positions=90 served_positions=10 paid_positions={max(positions)}")
+    assert positions == [10] * 4
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ async def test_two_workers_may_come_after_proofs_of_one_hash(kept: Kept) -> None
     assert became(await kept.ledger.settle(proofs)) == ["paid"] * 3
 
 
-async def test_neighbours_that_stopped_far_apart_are_paid_for_what_both_surely_saw(
+async def test_of_neighbours_that_stopped_far_apart_the_first_is_paid_for_what_both_surely_saw(
     kept: Kept,
 ) -> None:
     work = Work(CHAIN[:2])
@@ -146,8 +146,9 @@ async def test_neighbours_that_stopped_far_apart_are_paid_for_what_both_surely_s
         "waiting",
         "paid",
     ]
-    seen = 8 * 10 * MICRO_PER_LAYER_TOKEN
-    assert [await kept.ledger.balance(worker.peer_id) for worker in CHAIN[:2]] == [seen, seen]
+    assert [await kept.ledger.balance(worker.peer_id) for worker in CHAIN[:2]] == [
+        positions * 10 * MICRO_PER_LAYER_TOKEN for positions in (8, 10)
+    ]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

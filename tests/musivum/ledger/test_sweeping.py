@@ -108,18 +108,21 @@ async def test_it_is_done_now_and_then_also_after_one_without_room(
     assert [one.micro for one in kept.paid] == [HALF]
 
 
-def unseen(place: int, work: Work) -> SignedProof:
-    """A proof of as many positions as its ticket has, of rows that nobody else ever saw."""
-    rows = committed(place, work.max_tokens, b"made up").commit()
-    return work.proof(place, work.max_tokens, inputs=rows, outputs=rows)
+def unseen(work: Work) -> SignedProof:
+    """An entry's proof of as many positions as its ticket has, of rows that nobody else saw."""
+    rows = committed(0, work.max_tokens, b"made up").commit()
+    return work.proof(0, work.max_tokens, inputs=rows, outputs=rows)
 
 
 async def test_what_nobody_bears_out_takes_nothing_from_who_asked(kept: Kept) -> None:
     asker, liar = identity(9), identity(2)
     await kept.ledger.settle([one_stage(1, worker=asker)])
     await kept.earns(liar)
-    work = Work([WORKER, liar, identity(3)], requester=asker.peer_id)
-    await kept.ledger.settle([work.proof(0), unseen(1, work)])
+    works = [
+        Work([worker, identity(3)], requester=asker.peer_id, request_id=a_request(number))
+        for number, worker in enumerate((liar, WORKER), start=2)
+    ]
+    await kept.ledger.settle([unseen(work) for work in works])
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     assert await kept.ledger.balance(asker.peer_id) == PAY
     assert await kept.ledger.balance(WORKER.peer_id) == 0, "nobody saw anything it did that day"
@@ -127,23 +130,12 @@ async def test_what_nobody_bears_out_takes_nothing_from_who_asked(kept: Kept) ->
     await kept.walk()
 
 
-async def test_who_says_more_than_came_is_paid_half_and_of_the_mint_alone(kept: Kept) -> None:
-    work = Work([WORKER, identity(2), identity(3)], requester=identity(9).peer_id)
-    await kept.ledger.settle([one_stage(1, worker=identity(9))])
-    await kept.earns(identity(2), times=10)
-    await kept.ledger.settle([work.proof(0, 32), work.proof(1, 100)])
-    await kept.ledger.sweep(NOW + WAIT_SECONDS)
-    assert await kept.ledger.balance(WORKER.peer_id) == 32 * PAY // 50
-    assert await kept.ledger.balance(identity(9).peer_id) == PAY - 32 * PAY // 50
-    assert await kept.ledger.balance(identity(2).peer_id) == 11 * PAY
-
-
 async def test_a_worker_mints_a_share_of_a_day_for_what_nobody_bears_out() -> None:
     kept = Kept(caps=Caps(worker=5 * PAY))
     for number in range(4):
         asker = identity(100 + number).peer_id
         work = Work(CHAIN, requester=asker, request_id=a_request(number))
-        await kept.ledger.settle([unseen(0, work)])
+        await kept.ledger.settle([unseen(work)])
     await kept.earns(WORKER)
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     assert await kept.ledger.balance(WORKER.peer_id) == (5 + 1) * PAY
@@ -155,7 +147,7 @@ async def test_a_worker_gets_for_what_nobody_bears_out_a_part_of_what_others_did
     await kept.earns(WORKER, times=3)
     for number in range(4):
         work = Work(CHAIN, request_id=a_request(number))
-        await kept.ledger.settle([unseen(0, work)])
+        await kept.ledger.settle([unseen(work)])
     await kept.ledger.sweep(NOW + WAIT_SECONDS)
     got = await kept.ledger.balance(WORKER.peer_id) - 3 * PAY
     # A fifth of what it earned, with what it got so itself.

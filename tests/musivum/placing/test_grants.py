@@ -59,7 +59,6 @@ class Trust:
     suspected: set[PeerId] = field(default_factory=set)
     out: set[PeerId] = field(default_factory=set)
     hiding: set[PeerId] = field(default_factory=set)
-    odds: list[set[PeerId]] = field(default_factory=list)
     dear: dict[PeerId, float] = field(default_factory=dict)
 
     def suspects(self, peer_id: PeerId) -> bool:
@@ -70,9 +69,6 @@ class Trust:
 
     def is_benched(self, peer_id: PeerId) -> bool:
         return peer_id in self.hiding
-
-    def are_at_odds(self, one: PeerId, other: PeerId) -> bool:
-        return {one, other} in self.odds
 
     def weight(self, peer_id: PeerId) -> float:
         return self.dear.get(peer_id, 1.0)
@@ -237,35 +233,6 @@ async def test_who_hides_what_it_has_to_keep_is_in_no_ticket_and_gets_none(hub: 
     hub.trust.hiding.add(IDS[0])
     with pytest.raises(NotAuthorized, match="gets no tickets for a day"):
         await hub.ticket(replace(ASKED, anonymous=True), IDS[0])
-
-
-async def test_two_that_are_at_odds_do_not_stand_side_by_side_where_there_are_others(
-    hub: Hub,
-) -> None:
-    for number in (1, 3):
-        hub.serves(number, 4, 10)
-    first = await hub.ticket()
-    entry, middle, _ = (stage.peer_id for stage in first.chain)
-    hub.trust.odds.append({entry, middle})
-    for after in (b"", first.request_id):
-        for _ in range(10):
-            ticket = await hub.ticket(replace(ASKED, after=after))
-            assert ticket.chain[1].peer_id == ({IDS[1], IDS[3]} - {middle}).pop()
-            assert middle not in {spare.peer_id for spare in ticket.spares}
-    hub.trust.odds.append({entry, ticket.chain[1].peer_id})
-    assert (await hub.ticket()).chain, "where nobody else is they serve"
-
-
-async def test_who_is_at_odds_with_all_that_stand_behind_it_is_left_out_itself(hub: Hub) -> None:
-    for number in (1, 3):
-        hub.serves(number, 4, 10)
-    for number in (2, 4):
-        hub.serves(number, 10, 12)
-    liar = (await hub.ticket()).chain[1].peer_id
-    hub.trust.odds += [{liar, IDS[2]}, {liar, IDS[4]}]
-    for _ in range(20):
-        ticket = await hub.ticket()
-        assert liar not in {stage.peer_id for stage in (*ticket.chain, *ticket.spares)}
 
 
 async def test_an_anonymous_request_begins_at_the_entry_that_asks_and_is_a_leech(

@@ -172,7 +172,6 @@ BAD_ROWS = [
     proof_row(previous="zeroblob(31)"),
     proof_row(micro="-1"),
     proof_row(payload="NULL"),
-    proof_row(ruling="'maybe'"),
     proof_row(due_at="-1.0"),
 ]
 
@@ -184,17 +183,17 @@ def test_the_tables_hold_the_rules_themselves(database: SqliteDatabase, sql: str
         connection.exec_driver_sql(sql)
 
 
-def test_what_waited_before_there_were_rulings_is_looked_at_in_time(
+def test_what_waited_before_there_was_a_time_for_it_is_looked_at_in_time(
     database: SqliteDatabase,
 ) -> None:
-    before = [migration.name for migration in MIGRATIONS].index("rulings")
+    before = [migration.name for migration in MIGRATIONS].index("waiting")
     migrate(database.transaction, "here", MIGRATIONS[:before])
     with database.transaction() as connection:
         connection.exec_driver_sql(proof_row(state="'waiting'", received_at="1800000000.0"))
     database.migrate()
     with database.transaction() as connection:
         (kept,) = read_due(connection, 1_800_000_900.0)
-        assert (kept.state, kept.ruling, kept.due_at) == (State.WAITING, None, 1_800_000_900.0)
+        assert (kept.state, kept.due_at) == (State.WAITING, 1_800_000_900.0)
         assert read_due(connection, 1_800_000_899.0) == []
         plan = connection.exec_driver_sql(
             "EXPLAIN QUERY PLAN SELECT * FROM proofs WHERE state = 'waiting' AND due_at <= 1.0 "
