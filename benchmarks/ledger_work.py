@@ -19,7 +19,7 @@ from tessella.core.tickets import (
     TICKET_SECONDS,
     seal_ticket,
 )
-from tessella.core.vouchers import crossing_at, vouch
+from tessella.core.vouchers import Sent, crossing_at, vouch
 
 STAGES = 3
 LAYERS_EACH = 10
@@ -42,7 +42,7 @@ class Worker:
         """Its next proof, of rows that `before` sent, or of token ids."""
         layers, inputs = ticket.chain[place].layers, _rows(place)
         crossing = crossing_at(sealed[0], 0, layers.start)
-        voucher = vouch(before, crossing, POSITIONS, inputs.digest) if before else b""
+        voucher = vouch(before, crossing, Sent(0, POSITIONS, inputs.digest)) if before else b""
         proof = Proof(
             ticket=sealed[0],
             ticket_signature=sealed[1],

@@ -28,7 +28,7 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Ticket, TicketStage
 from tessella.core.shapes import DType
 from tessella.core.tickets import ANONYMOUS, START_SECONDS, TICKET_SECONDS, seal_ticket
-from tessella.core.vouchers import crossing_at, vouch
+from tessella.core.vouchers import Sent, crossing_at, vouch
 from tessella.keys import load_or_create_key
 from tessella.worker.proofs import book as books
 from tessella.worker.proofs.book import ProofBook, open_book
@@ -84,7 +84,7 @@ def bill_of(number: int, place: int, musivum: Identity, issued_at: float) -> Bil
     if place:
         before, crossing = worker_of(place - 1), crossing_at(payload, 0, layers.start)
         sender = before.peer_id
-        voucher = vouch(before, crossing, len(inputs), inputs.digest())
+        voucher = vouch(before, crossing, Sent(0, len(inputs), inputs.digest()))
     return Bill(
         ticketing=Ticketing(payload, signature, ticket.request_id, layers, DType.F32),
         start=0,

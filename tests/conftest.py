@@ -56,7 +56,7 @@ def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     run_sync = trio.to_thread.run_sync
 
     async def standing(*args: Any, limiter: Any = None, **options: Any) -> Any:
-        turn = _Turn(limiter or trio.to_thread.current_default_thread_limiter(), threads)
+        turn: Any = _Turn(limiter or trio.to_thread.current_default_thread_limiter(), threads)
         try:
             return await run_sync(*args, limiter=turn, **options)
         finally:

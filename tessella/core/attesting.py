@@ -59,14 +59,17 @@ class Stages:
         taken = self._taken_from(place)
         if taken is None:
             return False
-        sent, received = self._claims[place].proof, taken.proof
-        return sent.epoch == received.epoch and are_at_odds(sent.outputs, received.inputs)
+        return are_at_odds(self._claims[place].proof.outputs, taken.proof.inputs)
 
     def _taken_from(self, place: int) -> Claim | None:
-        """The claim of the next stage, if it came and is of rows that the one at a place sent."""
-        behind = self._claims.get(place + 1)
-        is_theirs = behind is not None and behind.proof.sender == self._claims[place].worker
-        return behind if is_theirs else None
+        """The claim of the next stage, if it came and is of rows that the one at a place sent.
+
+        Of the same epoch: a session may begin anew with other rows, and neither is wrong.
+        """
+        sent, behind = self._claims[place].proof, self._claims.get(place + 1)
+        if behind is None or (behind.proof.sender, behind.proof.epoch) != (sent.worker, sent.epoch):
+            return None
+        return behind
 
     def attest(self, place: int, waited: float = 0.0) -> Attested:
         """What becomes of the claim at a place that came in, `waited` seconds ago.
@@ -102,7 +105,7 @@ class Stages:
         told = [
             each.proof.outputs.stop
             for at, each in self._claims.items()
-            if at not in (place, place + 1) and at not in self.refuted
+            if at not in (place, place + 1, *self.refuted) and each.proof.epoch == claim.proof.epoch
         ]
         taken = self._taken_from(place)
         if taken is not None:
@@ -112,16 +115,16 @@ class Stages:
     def _paid(self, place: int, upto: int | None) -> int:
         """How many positions of a claim are paid, that end at `upto` at most.
 
-        Those that a neighbour says were held before are not, and no more than came from each of
-        those in front; what a stage vouched for it sent, whatever else it says.
+        No more than came from each of those in front; what a stage vouched for it sent, whatever
+        else it says, and where it began to compute for this ticket is in its voucher, too.
         """
         claim, ticket = self._claims[place], self._claims[place].ticket
         stops = [claim.proof.outputs.stop, ticket.max_tokens]
         stops += [] if upto is None else [upto]
         stops += [self._sent(each) for each in range(place) if self._is_believed(each)]
-        neighbours = [each for each in (place - 1, place + 1) if self._is_believed(each)]
-        held = min((self._claims[each].proof.start for each in neighbours), default=0)
-        return max(0, min(stops) - max(held, claim.proof.start))
+        taken = self._taken_from(place)
+        signed = taken.proof.start if taken is not None else 0
+        return max(0, min(stops) - max(signed, claim.proof.start))
 
     def _is_believed(self, place: int) -> bool:
         return place in self._claims and place not in self.refuted

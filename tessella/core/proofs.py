@@ -18,7 +18,7 @@ from tessella.core.identity import SIGNATURE_BYTES, Identity, check_signature
 from tessella.core.ids import PeerId
 from tessella.core.messages import Proof, Ticket, decode_sealed, seal
 from tessella.core.tickets import CLOCK_SECONDS, SETTLE_SECONDS, open_ticket, place_of
-from tessella.core.vouchers import check_voucher, crossing_at
+from tessella.core.vouchers import Sent, check_voucher, crossing_at
 
 PURPOSE_PROOF = b"proof"
 MAX_BATCH = 256
@@ -127,7 +127,8 @@ def _check_voucher(proof: Proof, ticket: Ticket) -> None:
             f"a proof of rows from {proof.sender[:64]!r}, which is not before its layers"
         )
     crossing = crossing_at(proof.ticket, proof.epoch, proof.layers.start)
-    check_voucher(proof.sender, crossing, proof.inputs.stop, proof.inputs.digest, proof.voucher)
+    sent = Sent(proof.start, proof.inputs.stop, proof.inputs.digest)
+    check_voucher(proof.sender, crossing, sent, proof.voucher)
 
 
 def pack_batch(proofs: Iterable[SignedProof]) -> bytes:

@@ -5,7 +5,8 @@ others came. And it commits to the rows that left: where those are not the ones 
 vouched for, the proof behind it shows that.
 
     signed   BLAKE2b-256 of the ticket, then as i64, big endian, the epoch of the session, the layer
-             that the rows enter and how many they are; digest(n) of them
+             that the rows enter, the first of them that was computed for this ticket, and how many
+             they are; digest(n) of them
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tessella.core.identity import Identity, check_signature
 
 PURPOSE_VOUCHER = b"voucher"
 
-_SIGNED = struct.Struct("!32sqqq32s")
+_SIGNED = struct.Struct("!32sqqqq32s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,28 @@ def crossing_at(ticket: bytes, epoch: int, layer: int) -> Crossing:
     return Crossing(hashlib.blake2b(ticket, digest_size=32).digest(), epoch, layer)
 
 
-def vouch(identity: Identity, crossing: Crossing, count: int, digest: bytes) -> bytes:
-    """The sender's signature on its first `count` rows, of that digest."""
-    return identity.sign(PURPOSE_VOUCHER, _signed(crossing, count, digest))
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The rows of a session so far."""
+
+    start: int
+    """The first one that was computed for its ticket: those before it were held."""
+    count: int
+    """All of them."""
+    digest: bytes
+    """digest(count) of them."""
 
 
-def check_voucher(
-    sender: str, crossing: Crossing, count: int, digest: bytes, voucher: bytes
-) -> None:
+def vouch(identity: Identity, crossing: Crossing, sent: Sent) -> bytes:
+    """The sender's signature on its rows."""
+    return identity.sign(PURPOSE_VOUCHER, _signed(crossing, sent))
+
+
+def check_voucher(sender: str, crossing: Crossing, sent: Sent, voucher: bytes) -> None:
     """Raises BadSignature unless `sender` vouched for just these rows."""
-    check_signature(sender, PURPOSE_VOUCHER, _signed(crossing, count, digest), voucher)
+    check_signature(sender, PURPOSE_VOUCHER, _signed(crossing, sent), voucher)
 
 
-def _signed(crossing: Crossing, count: int, digest: bytes) -> bytes:
-    return _SIGNED.pack(crossing.ticket, crossing.epoch, crossing.layer, count, digest)
+def _signed(crossing: Crossing, sent: Sent) -> bytes:
+    at = (crossing.ticket, crossing.epoch, crossing.layer)
+    return _SIGNED.pack(*at, sent.start, sent.count, sent.digest)

@@ -142,6 +142,14 @@ def test_a_session_that_began_anew_with_other_rows_speaks_against_nobody() -> No
     assert made(entry, middle, waited=WAIT_SECONDS) == unattested(50)
 
 
+def test_an_entry_that_names_another_epoch_has_nobody_who_tells_of_it() -> None:
+    liar = claim_of(0, salt=(b"", b"x"), epoch=7)
+    _, middle, tail = claims(WORK, 50, 50, 50)
+    assert made(liar, middle, tail) == SILENT
+    assert made(liar, middle, tail, waited=WAIT_SECONDS) == unattested(50)
+    assert made(middle, liar, tail) == made(tail, middle, liar) == paid(50)
+
+
 def test_rows_of_a_spare_say_nothing_of_the_stage_that_it_stood_in_for() -> None:
     spare = TicketStage(SPARE.peer_id, WORK.ticket.chain[0].layers, "f32/f32/f32")
     work = Work([identity(1), identity(2)], changes={"spares": (spare,)})
@@ -183,7 +191,7 @@ def test_two_that_say_more_than_came_are_bounded_by_who_stands_before_both() -> 
 def test_who_was_refuted_bounds_nobody_and_vouches_for_no_pay_of_the_entry() -> None:
     work = Work([identity(number) for number in range(1, 5)])
     entry, three = claim_of(0, work, count=90), claim_of(3, work, count=90)
-    liar = claim_of(1, work, count=2, start=1, salt=(b"", b"x"))
+    liar = claim_of(1, work, count=2, salt=(b"", b"x"))
     two = claim_of(2, work, count=90)
     chain = [entry, liar, two, three]
     assert [made(claim, *chain) for claim in chain] == [paid(90), REFUTED, paid(90), paid(90)]

@@ -7,18 +7,20 @@ import pytest
 
 from tessella.core.errors import BadSignature
 from tessella.core.identity import Identity
-from tessella.core.vouchers import check_voucher, crossing_at, vouch
+from tessella.core.vouchers import Sent, check_voucher, crossing_at, vouch
 
 SENDER, OTHER = Identity(bytes(32)), Identity(bytes(31) + b"\1")
 CROSSING = crossing_at(b"ticket", epoch=2, layer=10)
 DIGEST = bytes(range(32))
-VOUCHER = vouch(SENDER, CROSSING, 50, DIGEST)
+SENT = Sent(40, 50, DIGEST)
+VOUCHER = vouch(SENDER, CROSSING, SENT)
 
 
 def test_what_is_signed_is_these_bytes() -> None:
     signed = (
         hashlib.blake2b(b"ticket", digest_size=32).digest()
-        + bytes.fromhex("0000000000000002" + "000000000000000a" + "0000000000000032")
+        + bytes.fromhex("0000000000000002" + "000000000000000a")
+        + bytes.fromhex("0000000000000028" + "0000000000000032")
         + DIGEST
     )
     assert SENDER.sign(b"voucher", signed) == VOUCHER
@@ -26,18 +28,19 @@ def test_what_is_signed_is_these_bytes() -> None:
 
 
 def test_a_voucher_is_for_its_rows_and_its_session_alone() -> None:
-    check_voucher(SENDER.peer_id, CROSSING, 50, DIGEST, VOUCHER)
+    check_voucher(SENDER.peer_id, CROSSING, SENT, VOUCHER)
     others = [
-        (OTHER, CROSSING, 50, DIGEST, VOUCHER),
-        (SENDER, crossing_at(b"another", 2, 10), 50, DIGEST, VOUCHER),
-        (SENDER, replace(CROSSING, epoch=3), 50, DIGEST, VOUCHER),
-        (SENDER, replace(CROSSING, layer=9), 50, DIGEST, VOUCHER),
-        (SENDER, CROSSING, 51, DIGEST, VOUCHER),
-        (SENDER, CROSSING, 50, DIGEST[::-1], VOUCHER),
-        (SENDER, CROSSING, 50, DIGEST, b""),
-        (SENDER, CROSSING, 50, DIGEST, bytes(64)),
-        (SENDER, CROSSING, 50, DIGEST, SENDER.sign(b"proof", DIGEST)),
+        (OTHER, CROSSING, SENT, VOUCHER),
+        (SENDER, crossing_at(b"another", 2, 10), SENT, VOUCHER),
+        (SENDER, replace(CROSSING, epoch=3), SENT, VOUCHER),
+        (SENDER, replace(CROSSING, layer=9), SENT, VOUCHER),
+        (SENDER, CROSSING, replace(SENT, start=41), VOUCHER),
+        (SENDER, CROSSING, replace(SENT, count=51), VOUCHER),
+        (SENDER, CROSSING, replace(SENT, digest=DIGEST[::-1]), VOUCHER),
+        (SENDER, CROSSING, SENT, b""),
+        (SENDER, CROSSING, SENT, bytes(64)),
+        (SENDER, CROSSING, SENT, SENDER.sign(b"proof", DIGEST)),
     ]
-    for sender, crossing, count, digest, voucher in others:
+    for sender, crossing, sent, voucher in others:
         with pytest.raises(BadSignature):
-            check_voucher(sender.peer_id, crossing, count, digest, voucher)
+            check_voucher(sender.peer_id, crossing, sent, voucher)

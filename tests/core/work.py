@@ -12,7 +12,7 @@ from tessella.core.layers import LayerRange
 from tessella.core.messages import Proof, Ticket, TicketStage
 from tessella.core.proofs import SignedProof, seal_proof
 from tessella.core.tickets import ANONYMOUS, START_SECONDS, TICKET_SECONDS, seal_ticket
-from tessella.core.vouchers import crossing_at, vouch
+from tessella.core.vouchers import Sent, crossing_at, vouch
 
 MUSIVUM = Identity(b"m" * 32)
 NOW = 1_800_000_000.0
@@ -104,7 +104,9 @@ class Work:
             "epoch": epoch,
             "inputs": inputs,
             "sender": before.peer_id if before else "",
-            "voucher": vouch(before, crossing, count, inputs.digest) if before else b"",
+            "voucher": vouch(before, crossing, Sent(start, count, inputs.digest))
+            if before
+            else b"",
             "outputs": committed(place + 1, count, salt[1]).commit(),
             "sketch": b"",
             "finished_at": self.issued_at + 10,

@@ -15,7 +15,7 @@ from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Commit
 from tessella.core.shapes import DType
-from tessella.core.vouchers import check_voucher, crossing_at, vouch
+from tessella.core.vouchers import Sent, check_voucher, crossing_at, vouch
 from tessella.engine.sketch import Sketcher
 
 if TYPE_CHECKING:
@@ -144,34 +144,34 @@ class Witness:
         """
         inputs = self._inputs.copy()
         inputs.put(position, taken, count)
-        self._came = self._checked(inputs, voucher)
+        start = position if self._start is None else min(position, self._start)
+        self._came = self._checked(_sent(inputs, start), voucher)
         self._inputs = inputs
         self._outputs.put(position, given, count)
-        self.voucher = self._vouched()
-        if self._sketcher is None or self._start is None or position < self._start:
-            self._start, self._sketcher = position, Sketcher(position, output.shape[1])
+        if self._sketcher is None or start != self._start:
+            self._start, self._sketcher = start, Sketcher(start, output.shape[1])
         self._sketcher.add(output, position)
+        self.voucher = self._vouched(_sent(self._outputs, start))
         if self._kept_outputs is not None:
             self._kept_outputs.put(position, given, count)
         if self._kept_ids is not None:
             self._kept_ids.put(position, taken, count)
 
-    def _checked(self, inputs: Rows, voucher: bytes) -> Came:
+    def _checked(self, sent: Sent, voucher: bytes) -> Came:
         of = self.ticketing
         if of.is_paid and of.sender:
             crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
             try:
-                check_voucher(of.sender, crossing, len(inputs), inputs.digest(), voucher)
+                check_voucher(of.sender, crossing, sent, voucher)
             except BadSignature:
                 raise BadTensor(f"{of.sender} does not vouch for what it sent") from None
         return Came(of.epoch, of.sender, voucher)
 
-    def _vouched(self) -> bytes:
+    def _vouched(self, sent: Sent) -> bytes:
         if self._identity is None:
             return b""
         of = self.ticketing
-        crossing = crossing_at(of.ticket, of.epoch, of.layers.stop)
-        return vouch(self._identity, crossing, len(self._outputs), self._outputs.digest())
+        return vouch(self._identity, crossing_at(of.ticket, of.epoch, of.layers.stop), sent)
 
     def go_on_from(self, before: Witness) -> None:
         """Take over the rows of the session that this one goes on with; `before` is left empty.
@@ -179,7 +179,7 @@ class Witness:
         Within one ticket its work, and whether that was billed, comes along. That of another
         ticket, not billed yet, is abandoned first.
         """
-        if before.ticketing.request_id == self.ticketing.request_id:
+        if before.ticketing.ticket == self.ticketing.ticket:
             self.is_billed = before.is_billed
             self._start, self._sketcher = before._start, before._sketcher
             self._came = before._came
@@ -208,3 +208,7 @@ class Witness:
             outputs=self._outputs.commit(),
             sketch=self._sketcher.taken() if self._sketcher is not None else b"",
         )
+
+
+def _sent(rows: Rows, start: int) -> Sent:
+    return Sent(start, len(rows), rows.digest())

@@ -16,7 +16,7 @@ from torch import Tensor
 from tessella.core.commitments import Rows
 from tessella.core.messages import Commit
 from tessella.core.tensors import WireTensor
-from tessella.core.vouchers import crossing_at, vouch
+from tessella.core.vouchers import Sent, crossing_at, vouch
 from tessella.worker.audits.ring import Ring
 from tessella.worker.downstream import Downstream
 from tessella.worker.proofs.witness import Bill, Witness
@@ -74,7 +74,8 @@ def sent() -> None:
         theirs.put(position, _noisy(given), count)
         if self._identity is not None:
             crossing = crossing_at(of.ticket, of.epoch, of.layers.stop)
-            self.voucher = vouch(self._identity, crossing, len(theirs), theirs.digest())
+            other = Sent(self._start or 0, len(theirs), theirs.digest())
+            self.voucher = vouch(self._identity, crossing, other)
 
     async def send_other(
         self: Downstream, outcome: Outcome, position: int, upto: int, sample: bool

@@ -41,7 +41,8 @@ SWEEP_SECONDS = 0.5
 
 def shorten_waits() -> None:
     """Nobody waits long for another auditor, nor a proof for a neighbour's."""
-    attesting.NEIGHBOUR_SECONDS = kept.NEIGHBOUR_SECONDS = NEIGHBOUR_SECONDS
+    attesting.NEIGHBOUR_SECONDS = NEIGHBOUR_SECONDS
+    kept.NEIGHBOUR_SECONDS = NEIGHBOUR_SECONDS  # type: ignore[attr-defined]
     room.SWEEP_SECONDS = SWEEP_SECONDS
     choosing.TURN_SECONDS, choosing.SETTLING_SECONDS, choosing.FRESH_SECONDS = 1.0, 2.0, 0.5
     choosing.NOVICE_SECONDS = 4.0

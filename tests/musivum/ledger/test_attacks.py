@@ -29,7 +29,7 @@ from tessella.core.proofs import SignedProof
 from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, Outcome
 from tessella.core.tickets import SETTLE_SECONDS, TICKET_SECONDS, open_ticket
 from tessella.core.tiers import MICRO
-from tessella.core.vouchers import Crossing, crossing_at, vouch
+from tessella.core.vouchers import Crossing, Sent, crossing_at, vouch
 from tests.core.work import MUSIVUM, NOW, Work, committed, identity
 from tests.musivum.ledger.attacked import CONFIG, Attacked, attacked
 
@@ -177,7 +177,7 @@ def forged_vouchers(work: Work, liar: int) -> dict[str, SignedProof]:
     real = crossing_at(work.payload, 0, stage.layers.start)
 
     def signed(crossing: Crossing, by: Identity = before) -> SignedProof:
-        return work.proof(liar, voucher=vouch(by, crossing, 50, came.digest))
+        return work.proof(liar, voucher=vouch(by, crossing, Sent(0, 50, came.digest)))
 
     return {
         "other rows came": work.proof(liar, inputs=other),

@@ -16,7 +16,7 @@ from tessella.core.ids import SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Open, Stage, Ticket
 from tessella.core.tickets import seal_ticket
-from tessella.core.vouchers import check_voucher, crossing_at
+from tessella.core.vouchers import Sent, check_voucher, crossing_at
 from tessella.worker.proofs.billing import HOLD_SECONDS, Billing
 from tessella.worker.proofs.book import ProofBook, open_book
 from tessella.worker.proofs.witness import Bill, Ticketing, Witness
@@ -125,8 +125,8 @@ async def test_who_is_not_paid_vouches_for_its_rows_to_who_may_be(
         a_step(witness)
         assert witness is not None
         assert not witness.owes
-        digest = witness.bill().outputs.digest
-        check_voucher(worker.peer_id, crossing_at(opened.ticket, 0, 6), 4, digest, witness.voucher)
+        sent = Sent(0, 4, witness.bill().outputs.digest)
+        check_voucher(worker.peer_id, crossing_at(opened.ticket, 0, 6), sent, witness.voucher)
         stub.is_full = True
     assert Billing(identity=worker).witness(replace(middle, ticket=b""), None) is None
     assert Billing(identity=worker).witness(replace(middle, place=1), None) is None

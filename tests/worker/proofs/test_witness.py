@@ -10,7 +10,7 @@ from tessella.core.commitments import Rows
 from tessella.core.errors import BadTensor, LocalError
 from tessella.core.identity import Identity
 from tessella.core.layers import LayerRange
-from tessella.core.vouchers import check_voucher, crossing_at, vouch
+from tessella.core.vouchers import Sent, check_voucher, crossing_at, vouch
 from tessella.engine.sketch import sketch
 from tessella.worker.proofs.witness import Bill, Came, Kept, Ticketing, Witness
 
@@ -83,12 +83,12 @@ def a_stage_behind(a_ticketing: MakeTicketing, number: int = 1, epoch: int = 0) 
     return Witness(replace(of, layers=LayerRange(6, 12)), identity=Identity(b"b" * 32))
 
 
-def vouched(witness: Witness, stop: int) -> bytes:
+def vouched(witness: Witness, stop: int, start: int = 0) -> bytes:
     """What SENDER signs of the ids up to `stop`, in the session of a witness."""
     rows, of = Rows(), witness.ticketing
     rows.put(0, ids(0, stop), stop)
     crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
-    return vouch(SENDER, crossing, stop, rows.digest())
+    return vouch(SENDER, crossing, Sent(start, stop, rows.digest()))
 
 
 def vouched_step(witness: Witness, position: int, count: int, voucher: bytes) -> None:
@@ -104,7 +104,7 @@ def test_what_came_is_billed_with_the_voucher_for_all_of_it(a_ticketing: MakeTic
     assert witness.bill().came == Came(3, SENDER.peer_id, last)
     crossing, sent = crossing_at(witness.ticketing.ticket, 3, 12), witness.bill().outputs
     own = Identity(b"b" * 32).peer_id
-    check_voucher(own, crossing, sent.stop, sent.digest, witness.voucher)
+    check_voucher(own, crossing, Sent(0, sent.stop, sent.digest), witness.voucher)
 
 
 def test_rows_that_their_sender_does_not_vouch_for_change_nothing(
@@ -120,6 +120,7 @@ def test_rows_that_their_sender_does_not_vouch_for_change_nothing(
         (4, vouched(other, 5)),
         (2, vouched(witness, 5)),
         (0, vouched(witness, 4)),
+        (4, vouched(witness, 5, start=4)),
     ):
         with pytest.raises(BadTensor, match=SENDER.peer_id):
             vouched_step(witness, position, 1, voucher)
@@ -139,8 +140,8 @@ def test_a_session_that_goes_on_keeps_the_voucher_for_what_came_within_its_ticke
     third = a_stage_behind(a_ticketing, number=2, epoch=2)
     third.go_on_from(second)
     assert not third.owes
-    vouched_step(third, 4, 1, vouched(third, 5))
-    assert third.bill().came == Came(2, SENDER.peer_id, vouched(third, 5))
+    vouched_step(third, 4, 1, last := vouched(third, 5, start=4))
+    assert third.bill().came == Came(2, SENDER.peer_id, last)
 
 
 def test_what_was_rolled_back_is_forgotten(a_ticketing: MakeTicketing) -> None:
