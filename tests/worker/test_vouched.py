@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,9 @@ from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Proof, decode_sealed
-from tessella.core.proofs import SignedProof, read_claim
+from tessella.core.proofs import SignedProof, read_claim, seal_proof
 from tessella.core.vouchers import Sent
+from tessella.worker.proofs import book
 from tessella.worker.proofs.witness import Witness
 from tests.worker.conftest import wall_clock
 from tests.worker.ticketed import RANGES
@@ -31,31 +30,33 @@ MUSIVUM = Identity(b"m" * 32)
 async def start(mesh: Any, path: Path) -> None:
     """Three stages, each with a book."""
     for number, layers in enumerate(RANGES, 1):
-        book = path / f"{number}.db"
-        await mesh.start(LayerRange(*layers), bytes([number]) * 32, proofs=book)
+        await mesh.start(LayerRange(*layers), bytes([number]) * 32, proofs=path / f"{number}.db")
 
 
-def proofs(path: Path) -> list[SignedProof]:
-    """Of all stages that have one."""
-    found = []
-    for number in range(1, len(RANGES) + 1):
-        with closing(sqlite3.connect(path / f"{number}.db")) as db:
-            found += [
-                SignedProof(*row) for row in db.execute("SELECT payload, signature FROM proofs")
-            ]
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[SignedProof]:
+    """All proofs of all stages, as they are made: of one that is settled the bytes go."""
+    found: list[SignedProof] = []
+
+    def seal(proof: Proof, identity: Identity) -> SignedProof:
+        found.append(seal_proof(proof, identity))
+        return found[-1]
+
+    monkeypatch.setattr(book, "seal_proof", seal)
     return found
 
 
 async def test_each_proof_brings_the_voucher_of_the_stage_before(
-    open_mesh: OpenMesh, autojump_clock: MockClock, tmp_path: Path
+    open_mesh: OpenMesh, autojump_clock: MockClock, tmp_path: Path, made: list[SignedProof]
 ) -> None:
     async with open_mesh([]) as mesh:
         await start(mesh, tmp_path)
         await mesh.ask("a question of some length", max_tokens=20)
         await trio.sleep(1)
-        made, now = proofs(tmp_path), wall_clock()
+        now = wall_clock()
     peers = [node.identity.peer_id for node in mesh.nodes]
-    claims = [read_claim(each, {MUSIVUM.peer_id}, now) for each in made]
+    found = [read_claim(each, {MUSIVUM.peer_id}, now) for each in made]
+    claims = sorted(found, key=lambda claim: claim.place)
     assert [each.proof.sender for each in claims] == ["", *peers[:2]]
     for before, behind in pairwise(claims):
         assert before.proof.outputs == behind.proof.inputs
@@ -65,6 +66,7 @@ async def test_a_stage_that_is_paid_takes_no_rows_that_nobody_vouches_for(
     open_mesh: OpenMesh,
     autojump_clock: MockClock,
     tmp_path: Path,
+    made: list[SignedProof],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vouched = Witness._vouched
@@ -84,5 +86,5 @@ async def test_a_stage_that_is_paid_takes_no_rows_that_nobody_vouches_for(
         assert (await mesh.status(middle))["peer_failures"] == {}
         await trio.sleep(30)
         # Who took rows of the entry is paid for them; the tail computed for nobody.
-        workers = {decode_sealed(each.payload, Proof).worker for each in proofs(tmp_path)}
+        workers = {decode_sealed(each.payload, Proof).worker for each in made}
         assert workers == {PeerId(entry.identity.peer_id), middle.identity.peer_id}
