@@ -28,7 +28,7 @@ from musivum.audits.queue import OpenAudit, OpenAudits
 from musivum.audits.standing import BAR_DAYS
 from musivum.audits.standings import Standings
 from musivum.clocks import Clocks
-from musivum.ledger import Settled, Settlement
+from musivum.ledger import Refuted, Settled, Settlement
 from musivum.nodes.reputation import Reputations
 from musivum.nodes.roster import Roster
 from tessella.core.errors import NotAuthorized, StoreUnavailable
@@ -91,6 +91,7 @@ class Audits:
         self.settled(settled.paid)
         self.waiting(settled.waiting)
         self.conflicted(settled.conflicts)
+        self.refuted(settled.refuted)
 
     def settled(self, paid: Sequence[Settlement]) -> None:
         """Hops were paid: some of them are to be audited."""
@@ -107,10 +108,17 @@ class Audits:
             self._add(audit)
 
     def conflicted(self, claims: Sequence[Claim]) -> None:
-        """Workers signed two things that cannot both be true."""
+        """Workers signed two proofs where they may sign one."""
         for claim in claims:
             self._counters["conflicts"] += 1
             self.standings.put(self.standings.of(claim.worker).suspected())
+
+    def refuted(self, refuted: Sequence[Refuted]) -> None:
+        """Workers committed to other rows than they vouched for: what the next stage shows counts
+        as what an auditor says. Who is guilty by it is punished with the next tick."""
+        for each in refuted:
+            self._counters["refuted"] += 1
+            self._hearing.refuted(each.claim, each.by)
 
     async def next_task(self, caller: PeerId) -> AuditTask | None:
         """Something that the caller is to audit; None if there is nothing for it."""
@@ -217,6 +225,7 @@ class Audits:
         for audit in self._open:
             if audit in self._open:
                 await self._look_at(audit, now)
+        await self._hearing.punish_refuted()
         await self._epochs.turn()
         await self._penalties.collect_all()
         await self.flush()

@@ -25,6 +25,7 @@ from musivum.clocks import Clocks
 from tessella.core.audits import Finding, Verdict, is_guilty
 from tessella.core.ids import PeerId
 from tessella.core.messages import AuditReport
+from tessella.core.proofs import Claim
 from tessella.core.settlement import worth
 from tessella.core.tickets import CLOCK_SECONDS
 
@@ -52,6 +53,8 @@ class Hearing:
         self._penalties = penalties
         self._clocks = clocks
         self._counters = counters
+        # Of each worker that is guilty by what others showed, one of these hops.
+        self._guilty: dict[PeerId, Claim] = {}
 
     async def in_vain(self, audit: OpenAudit, word: str) -> None:
         """An auditor could not see the rows: another one tries."""
@@ -175,14 +178,27 @@ class Hearing:
         else:
             self._counters["undecided"] += 1
         if is_guilty(standing.record):
-            await self._punish(audit, reason)
+            await self._punish(audit.claim, reason)
 
-    async def _punish(self, audit: OpenAudit, reason: str) -> None:
-        proof = audit.claim.proof
-        hop_micro = worth(audit.claim, proof.outputs.stop - proof.start)
-        if await self._penalties.punish(audit.worker, reason, hop_micro):
+    def refuted(self, claim: Claim, by: PeerId) -> None:
+        """The next stage showed that a worker vouched for other rows than it committed to."""
+        finding = Finding(Verdict.REJECTED, by, claim.request_id)
+        standing = self._standings.of(claim.worker).found(finding, self._clocks.wall())
+        self._standings.put(standing)
+        if is_guilty(standing.record):
+            self._guilty[claim.worker] = claim
+
+    async def punish_refuted(self) -> None:
+        """Punish those who are guilty by what was shown of them."""
+        while self._guilty:
+            _, claim = self._guilty.popitem()
+            await self._punish(claim, "it committed to other rows than it vouched for")
+
+    async def _punish(self, claim: Claim, reason: str) -> None:
+        hop_micro = worth(claim, claim.proof.outputs.stop - claim.proof.start)
+        if await self._penalties.punish(claim.worker, reason, hop_micro):
             self._counters["slashed"] += 1
-        self.drop(audit.worker)
+        self.drop(claim.worker)
 
     def drop(self, peer_id: PeerId) -> None:
         """Look no further at one who is barred, and believe nothing that it says."""

@@ -11,7 +11,7 @@ sweeping    what time makes due                 checking    whether it agrees wi
 from __future__ import annotations
 
 from musivum.ledger.accounts import MAX_ACCOUNTS, Credits
-from musivum.ledger.batch import Settlement
+from musivum.ledger.batch import Refuted, Settlement
 from musivum.ledger.draft import Draft, Movement
 from musivum.ledger.history import HEAD_ENTRIES, HEAD_SECONDS, Inclusion, SignedHead
 from musivum.ledger.room import Ledger, run_ledger
@@ -26,6 +26,7 @@ __all__ = [
     "Inclusion",
     "Ledger",
     "Movement",
+    "Refuted",
     "Settled",
     "Settlement",
     "SignedHead",

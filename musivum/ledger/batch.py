@@ -49,6 +49,15 @@ class _Chain:
     stages: Stages
 
 
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """Somebody committed to other rows than it vouched for."""
+
+    claim: Claim
+    by: PeerId
+    """Who took the rows, and brought the voucher."""
+
+
 class Batch:
     """Takes, looks at and pays proofs. Nothing is written before `write`, within the caller's
     transaction; what is called about a proof was loaded before."""
@@ -62,8 +71,8 @@ class Batch:
         self.paid: list[Settlement] = []
         self.waiting: list[Settlement] = []
         """What goes on waiting for others, and can be looked at in the meantime."""
-        self.refuted: list[Claim] = []
-        """Of whom what was taken shows that they committed to other rows than they vouched for."""
+        self.refuted: list[Refuted] = []
+        """Whom what was taken shows to have lied, paid or not; each is told once."""
 
     def load(self, claims: Sequence[Claim]) -> None:
         """Read at once all that is kept of the same requests, and what paying that asks for."""
@@ -111,7 +120,8 @@ class Batch:
         """A proof shows what the one in front of it sent, and the one behind it what it did."""
         for place in (taken - 1, taken):
             if place in chain.stages.refuted:
-                self.refuted.append(chain.kept[place].claim)
+                behind = chain.kept[place + 1].claim
+                self.refuted.append(Refuted(chain.kept[place].claim, behind.worker))
 
     def _look_at(self, kept: Kept, chain: _Chain) -> None:
         """Pay or refuse a proof that waits in a chain, if enough was said of it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from musivum.ledger.batch import Batch, Settlement
+from musivum.ledger.batch import Batch, Refuted, Settlement
 from musivum.ledger.kept import Bill, Kept
 from tessella.core.errors import ProofConflict, Refused, TessellaError
 from tessella.core.ids import PeerId
@@ -29,9 +29,9 @@ class Settled:
     paid: list[Settlement] = field(default_factory=list)
     """Of what was brought, and of what had waited."""
     conflicts: list[Claim] = field(default_factory=list)
-    """Whose workers signed two things that cannot both be true: two proofs where one may be, each
-    time the second one is brought; or a proof of other rows than they vouched for, once, when that
-    is shown, though it was paid before."""
+    """Proofs whose worker made others in their place; each time that they are brought."""
+    refuted: list[Refuted] = field(default_factory=list)
+    """Proofs of other rows than their worker vouched for; once, though they were paid before."""
     waiting: list[Settlement] = field(default_factory=list)
     """What goes on waiting for others, and was not paid yet."""
 
@@ -50,7 +50,7 @@ def settle(
             settled.outcomes.append(refusal(exc))
             if isinstance(exc, ProofConflict):
                 settled.conflicts.append(bill.claim)
-    settled.conflicts += batch.refuted
+    settled.refuted = batch.refuted
     batch.write()
     return settled
 

@@ -231,7 +231,7 @@ async def test_what_was_parked_stays_where_there_is_no_room_to_go_on(toy_shard: 
 
 
 def a_witness(request: bytes, abandoned: list[Bill] | None = None) -> Witness:
-    ticketing = Ticketing(b"", b"", request.ljust(16), LAYERS, DType.F32)
+    ticketing = Ticketing(request, b"", request.ljust(16), LAYERS, DType.F32)
     return Witness(ticketing, abandoned=(abandoned if abandoned is not None else []).append)
 
 

@@ -146,9 +146,30 @@ async def test_who_commits_to_other_rows_than_it_vouched_for_is_a_suspect_and_no
     for _ in range(2):
         await room.ledger.settle([tail])
     assert [room.audits.suspects(each) for each in chain] == [False, True, False]
-    assert room.audits.counters()["conflicts"] == 1
+    assert room.audits.counters()["refuted"] == 1
     paid = [await room.ledger.balance(each) > 0 for each in chain]
     assert paid == [True, was_paid, True]
+
+
+@pytest.mark.parametrize(("behind", "is_out"), [((3, 4), True), ((3, 3), False)])
+async def test_who_is_shown_to_by_two_that_it_vouched_for_other_rows_is_slashed(
+    room: Room, behind: tuple[int, int], is_out: bool, autojump_clock: MockClock
+) -> None:
+    entry, liar, *_ = chain = [room.joins(number) for number in (1, 2, 3, 4)]
+    for number in range(3):
+        workers = [identity(1), identity(2), identity(behind[number % 2])]
+        request_id = number.to_bytes(16, "big")
+        work = Work(workers, issued_at=clock(), request_id=request_id)
+        await room.ledger.settle(
+            [work.proof(0), work.proof(1, salt=(b"", b"x"), sequence=number), work.proof(2)]
+        )
+        await room.audits.tick()
+        assert bool(room.audits.barred(liar)) is (is_out and number == 2)
+    assert not any(
+        room.audits.barred(each) or room.audits.suspects(each) for each in chain if each != liar
+    )
+    assert await room.ledger.balance(liar) == 0 < await room.ledger.balance(entry)
+    assert room.removed == ([liar] if is_out else [])
 
 
 async def test_standings_outlive_a_restart_and_open_audits_do_not(

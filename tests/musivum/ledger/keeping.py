@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from musivum.ledger import Ledger, Settled, Settlement
+from musivum.ledger import Ledger, Refuted, Settled, Settlement
 from musivum.store.memory import MemoryStore
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
@@ -35,6 +35,7 @@ class Kept:
         self.paid: list[Settlement] = []
         self.waiting: list[Settlement] = []
         self.conflicts: list[Claim] = []
+        self.refuted: list[Refuted] = []
         self.ledger = Ledger(MUSIVUM, self.store, lambda: self.now, self.caps, lambda: self.issuers)
         self.ledger.on_settled = self.hear
 
@@ -43,6 +44,7 @@ class Kept:
         self.paid += settled.paid
         self.waiting += settled.waiting
         self.conflicts += settled.conflicts
+        self.refuted += settled.refuted
 
     async def entries(self) -> list[Entry]:
         """Our ledger, from the first entry on."""
