@@ -33,7 +33,7 @@ class Credits:
     spent: int = 0
     """On others' work, in all."""
     waiting: int = 0
-    """Proofs that wait for a neighbour's."""
+    """Proofs that wait for others of their chain."""
 
     @property
     def tier(self) -> Tier:

@@ -182,7 +182,7 @@ def credits_lines(document: Json) -> list[str]:
     facts += [
         ("served", f"{book['sessions']} sessions, {book['layer_positions']} layers x positions"),
         ("unsent", f"{book['unsent']} proofs"),
-        ("waiting", f"{book['waiting']} proofs, for those of neighbours, or an audit"),
+        ("waiting", f"{book['waiting']} proofs, for those of others in the chain"),
         ("paid", f"{book['paid']} proofs, {book['credits']:.3f} credits"),
         ("refused", f"{book['refused']} proofs" + (f": {reasons}" if reasons else "")),
     ]

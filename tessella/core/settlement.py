@@ -39,7 +39,7 @@ class Became(StrEnum):
     ALREADY_PAID = "already_paid"
     """It was settled before, with `micro` of pay."""
     WAITING = "waiting"
-    """It is kept until a neighbour's proof bears it out."""
+    """It is kept until others of its chain were heard."""
     REFUSED = "refused"
     """It is not paid, for the reason in `code` and `text`."""
 

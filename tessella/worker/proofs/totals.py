@@ -56,7 +56,7 @@ class Summary:
     unsent: int
     """Of the unsettled ones, those that musivum never answered."""
     waiting: int
-    """And those that it keeps until a neighbour's proof bears them out."""
+    """And those that it keeps until others of the chain were heard."""
     reasons: dict[str, int]
     """Refused ones by code, of those that are still in the book."""
     last: tuple[Settled, ...]

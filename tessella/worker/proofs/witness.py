@@ -110,6 +110,10 @@ class Witness:
         """Ours for all rows that left; empty where we sign none."""
         self._inputs, self._outputs = Rows(), Rows()
         self._came = Came(ticketing.epoch, ticketing.sender, b"")
+        self._into, self._out_of = (
+            crossing_at(ticketing.ticket, ticketing.epoch, layer)
+            for layer in (ticketing.layers.start, ticketing.layers.stop)
+        )
         self._start: int | None = None
         self._sketcher: Sketcher | None = None
         self._kept_outputs, self._kept_ids = kept_outputs, kept_ids
@@ -160,9 +164,8 @@ class Witness:
     def _checked(self, sent: Sent, voucher: bytes) -> Came:
         of = self.ticketing
         if of.is_paid and of.sender:
-            crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
             try:
-                check_voucher(of.sender, crossing, sent, voucher)
+                check_voucher(of.sender, self._into, sent, voucher)
             except BadSignature:
                 raise BadTensor(f"{of.sender} does not vouch for what it sent") from None
         return Came(of.epoch, of.sender, voucher)
@@ -170,8 +173,7 @@ class Witness:
     def _vouched(self, sent: Sent) -> bytes:
         if self._identity is None:
             return b""
-        of = self.ticketing
-        return vouch(self._identity, crossing_at(of.ticket, of.epoch, of.layers.stop), sent)
+        return vouch(self._identity, self._out_of, sent)
 
     def go_on_from(self, before: Witness) -> None:
         """Take over the rows of the session that this one goes on with; `before` is left empty.
