@@ -42,7 +42,7 @@ class Worker:
         """Its next proof, of rows that `before` sent, or of token ids."""
         layers, inputs = ticket.chain[place].layers, _rows(place)
         crossing = crossing_at(sealed[0], 0, layers.start)
-        voucher = vouch(before, crossing, Sent(0, POSITIONS, inputs.digest)) if before else b""
+        voucher = vouch(before, crossing, Sent(0, inputs)) if before else b""
         proof = Proof(
             ticket=sealed[0],
             ticket_signature=sealed[1],

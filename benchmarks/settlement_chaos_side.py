@@ -84,7 +84,7 @@ def bill_of(number: int, place: int, musivum: Identity, issued_at: float) -> Bil
     if place:
         before, crossing = worker_of(place - 1), crossing_at(payload, 0, layers.start)
         sender = before.peer_id
-        voucher = vouch(before, crossing, Sent(0, len(inputs), inputs.digest()))
+        voucher = vouch(before, crossing, Sent(0, inputs.commit()))
     return Bill(
         ticketing=Ticketing(payload, signature, ticket.request_id, layers, DType.F32),
         start=0,

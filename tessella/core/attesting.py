@@ -2,7 +2,8 @@
 
 What came to a stage is borne out by the voucher in its proof, which the stage before signed. What
 left it is as well, by the proof of the next stage, which brings its own voucher back. So nobody can
-say that other rows came, or more; and who commits to other rows than it vouched for is shown to.
+say that other rows came, or more; and it shows if somebody commits to other rows than it vouched
+for, or to fewer.
 
     borne out     paid for as many positions as others bear out
     silent        one that could tell more, or less, has not spoken
@@ -12,6 +13,7 @@ say that other rows came, or more; and who commits to other rows than it vouched
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -53,23 +55,30 @@ class Stages:
         self._claims = chain
         self._last = len(next(iter(chain.values())).ticket.chain) - 1
         self.refuted = frozenset(place for place in chain if self._is_refuted(place))
-        """Places of those who committed to other rows than they vouched for."""
+        """Places of those who committed to other rows than they vouched for, or to less."""
+        # By place, how many rows came from each of those in front, at most.
+        self._came: dict[int, float] = {}
+        came = math.inf
+        for place in range(self._last + 1):
+            self._came[place] = came
+            if place in chain and place not in self.refuted:
+                came = min(came, chain[place].proof.outputs.stop)
 
     def _is_refuted(self, place: int) -> bool:
-        taken = self._taken_from(place)
-        if taken is None:
+        """Whether a stage vouched for other rows than it commits to, or for more: a proof is of all
+        that its worker sent."""
+        sent, behind = self._claims[place].proof, self._behind(place)
+        if behind is None or behind.proof.sender != sent.worker:
             return False
-        return are_at_odds(self._claims[place].proof.outputs, taken.proof.inputs)
+        received = behind.proof.inputs
+        return received.stop > sent.outputs.stop or are_at_odds(sent.outputs, received)
 
-    def _taken_from(self, place: int) -> Claim | None:
-        """The claim of the next stage, if it came and is of rows that the one at a place sent.
-
-        Of the same epoch: a session may begin anew with other rows, and neither is wrong.
-        """
-        sent, behind = self._claims[place].proof, self._claims.get(place + 1)
-        if behind is None or (behind.proof.sender, behind.proof.epoch) != (sent.worker, sent.epoch):
-            return None
-        return behind
+    def _behind(self, place: int) -> Claim | None:
+        """The claim of the next stage, if it came and is of the same epoch: a session may begin
+        anew with other rows, and neither is wrong."""
+        claim, behind = self._claims[place], self._claims.get(place + 1)
+        is_of_it = behind is not None and behind.proof.epoch == claim.proof.epoch
+        return behind if is_of_it else None
 
     def attest(self, place: int, waited: float = 0.0) -> Attested:
         """What becomes of the claim at a place that came in, `waited` seconds ago.
@@ -97,40 +106,37 @@ class Stages:
 
         What came to a stage is in the voucher of the one before, and no more was computed. Of the
         entry, and of a stage whose rows a spare sent, which brings no proof of its own, the others
-        tell: the next one what it took, and each one behind that what passed them all.
+        of its epoch tell: the next one what it took, and each one what passed those in front of it.
         """
         claim = self._claims[place]
         if place and claim.proof.sender == claim.ticket.chain[place - 1].peer_id:
             return claim.proof.outputs.stop
         told = [
-            each.proof.outputs.stop
+            min(each.proof.outputs.stop, self._passed(place, at))
             for at, each in self._claims.items()
             if at not in (place, place + 1, *self.refuted) and each.proof.epoch == claim.proof.epoch
         ]
-        taken = self._taken_from(place)
-        if taken is not None:
-            told.append(in_common(claim.proof.outputs, taken.proof.inputs))
+        behind = self._behind(place)
+        if behind is not None:
+            told.append(in_common(claim.proof.outputs, behind.proof.inputs))
         return max(told, default=0) or None
+
+    def _passed(self, place: int, at: int) -> float:
+        """How many rows came to a place, as far as those between it and a stage tell."""
+        between = set(self._claims) - self.refuted
+        stops = (self._claims[each].proof.outputs.stop for each in between if place < each < at)
+        return min(stops, default=math.inf)
 
     def _paid(self, place: int, upto: int | None) -> int:
         """How many positions of a claim are paid, that end at `upto` at most.
 
-        No more than came from each of those in front; what a stage vouched for it sent, whatever
-        else it says, and where it began to compute for this ticket is in its voucher, too.
+        No more than came from each of those in front. Where a stage began to compute for this
+        ticket is in its voucher, too.
         """
-        claim, ticket = self._claims[place], self._claims[place].ticket
-        stops = [claim.proof.outputs.stop, ticket.max_tokens]
-        stops += [] if upto is None else [upto]
-        stops += [self._sent(each) for each in range(place) if self._is_believed(each)]
-        taken = self._taken_from(place)
-        signed = taken.proof.start if taken is not None else 0
-        return max(0, min(stops) - max(signed, claim.proof.start))
-
-    def _is_believed(self, place: int) -> bool:
-        return place in self._claims and place not in self.refuted
-
-    def _sent(self, place: int) -> int:
-        """How many rows left a stage: it signed the one, or the other."""
-        taken = self._taken_from(place)
-        shown = taken.proof.inputs.stop if taken is not None else 0
-        return max(shown, self._claims[place].proof.outputs.stop)
+        claim, behind = self._claims[place], self._behind(place)
+        stop = min(claim.proof.outputs.stop, claim.ticket.max_tokens, self._came[place])
+        if upto is not None:
+            stop = min(stop, upto)
+        is_theirs = behind is not None and behind.proof.sender == claim.worker
+        signed = behind.proof.start if behind is not None and is_theirs else 0
+        return max(0, int(stop) - max(signed, claim.proof.start))

@@ -13,7 +13,6 @@ they are at odds if any of these does not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 from tessella.core.errors import BadFrame, LocalError
 from tessella.core.messages import Commit
@@ -36,15 +35,15 @@ class Rows:
 
     def __init__(self) -> None:
         self._digests = bytearray()
-        # Of the first so many bytes of them: each step of an answer adds one row.
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._hashed = 0
+        # digest(n) for the lengths that a commit may need: a step of an answer adds one row.
+        self._known = {0: self._hash.digest()}
 
     def copy(self) -> Rows:
         """Others that are the same so far."""
         made = Rows()
         made._digests[:] = self._digests
-        made._hash, made._hashed = self._hash.copy(), self._hashed
+        made._hash, made._known = self._hash.copy(), self._known.copy()
         return made
 
     def __len__(self) -> int:
@@ -55,41 +54,46 @@ class Rows:
 
         Raises LocalError for a gap before them.
         """
-        if position > len(self) or count < 1 or len(data) % count:
-            raise LocalError(f"{count} rows at {position}, after {len(self)}")
-        if position < len(self):
+        before = len(self)
+        if position > before or count < 1 or len(data) % count:
+            raise LocalError(f"{count} rows at {position}, after {before}")
+        if position < before:
             del self._digests[position * ROW_DIGEST_BYTES :]
-            self._hash, self._hashed = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
+            self._hash, self._known = hashlib.blake2b(digest_size=DIGEST_BYTES), {}
+            before = 0
         size = len(data) // count
         view = memoryview(data)
         for start in range(0, len(data), size):
             row = hashlib.blake2b(view[start : start + size], digest_size=ROW_DIGEST_BYTES)
             self._digests += row.digest()
+        self._learn(before)
 
-    def digest(self) -> bytes:
-        """digest(n) of all rows so far."""
-        self._hash.update(self._digests[self._hashed :])
-        self._hashed = len(self._digests)
-        return self._hash.copy().digest()
+    def _learn(self, reached: int) -> None:
+        """Hash the rows from there on, and note digests on the way."""
+        total, last = len(self), max(0, reached - LAST_LENGTHS)
+        for length in range(reached + 1, total + 1):
+            if _is_mark(length) or length >= total - LAST_LENGTHS:
+                behind = self._digests[reached * ROW_DIGEST_BYTES : length * ROW_DIGEST_BYTES]
+                self._hash.update(behind)
+                self._known[length] = self._hash.copy().digest()
+                reached = length
+        for length in range(last, total - LAST_LENGTHS):
+            if not _is_mark(length):
+                self._known.pop(length, None)
 
     def commit(self) -> Commit:
         """What binds to all rows so far."""
         total = len(self)
-        wanted = [*_lengths(total), *_before(total)]
-        found = dict(self._digests_at(sorted({*wanted, total})))
         return Commit(
             stop=total,
-            digest=found[total],
-            marks=b"".join(found[length][:MARK_BYTES] for length in _lengths(total)),
-            last=b"".join(found[length][:MARK_BYTES] for length in _before(total)),
+            digest=self._known[total],
+            marks=b"".join(self._known[length][:MARK_BYTES] for length in _lengths(total)),
+            last=b"".join(self._known[length][:MARK_BYTES] for length in _before(total)),
         )
 
-    def _digests_at(self, lengths: list[int]) -> Iterator[tuple[int, bytes]]:
-        digest, reached = hashlib.blake2b(digest_size=DIGEST_BYTES), 0
-        for length in lengths:
-            digest.update(self._digests[reached * ROW_DIGEST_BYTES : length * ROW_DIGEST_BYTES])
-            reached = length
-            yield length, digest.copy().digest()
+
+def _is_mark(length: int) -> bool:
+    return length in FIRST_LENGTHS or not length % MIN_STEP
 
 
 def step_of(stop: int) -> int:

@@ -127,7 +127,7 @@ def _check_voucher(proof: Proof, ticket: Ticket) -> None:
             f"a proof of rows from {proof.sender[:64]!r}, which is not before its layers"
         )
     crossing = crossing_at(proof.ticket, proof.epoch, proof.layers.start)
-    sent = Sent(proof.start, proof.inputs.stop, proof.inputs.digest)
+    sent = Sent(proof.start, proof.inputs)
     check_voucher(proof.sender, crossing, sent, proof.voucher)
 
 

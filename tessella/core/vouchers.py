@@ -6,7 +6,7 @@ vouched for, the proof behind it shows that.
 
     signed   BLAKE2b-256 of the ticket, then as i64, big endian, the epoch of the session, the layer
              that the rows enter, the first of them that was computed for this ticket, and how many
-             they are; digest(n) of them
+             they are; BLAKE2b-256 of the commit to them: its digest, its marks and its last marks
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import struct
 from dataclasses import dataclass
 
 from tessella.core.identity import Identity, check_signature
+from tessella.core.messages import Commit
 
 PURPOSE_VOUCHER = b"voucher"
 
@@ -44,10 +45,8 @@ class Sent:
 
     start: int
     """The first one that was computed for its ticket: those before it were held."""
-    count: int
-    """All of them."""
-    digest: bytes
-    """digest(count) of them."""
+    commit: Commit
+    """To all of them."""
 
 
 def vouch(identity: Identity, crossing: Crossing, sent: Sent) -> bytes:
@@ -61,5 +60,6 @@ def check_voucher(sender: str, crossing: Crossing, sent: Sent, voucher: bytes) -
 
 
 def _signed(crossing: Crossing, sent: Sent) -> bytes:
-    at = (crossing.ticket, crossing.epoch, crossing.layer)
-    return _SIGNED.pack(*at, sent.start, sent.count, sent.digest)
+    at, commit = (crossing.ticket, crossing.epoch, crossing.layer), sent.commit
+    bound = hashlib.blake2b(commit.digest + commit.marks + commit.last, digest_size=32)
+    return _SIGNED.pack(*at, sent.start, commit.stop, bound.digest())

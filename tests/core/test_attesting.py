@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessella.core.attesting import NEIGHBOUR_SECONDS, WAIT_SECONDS, Attested, Stages, Word
+from tessella.core.errors import BadSignature
 from tessella.core.messages import TicketStage
 from tessella.core.proofs import Claim, read_claim
 from tessella.core.settlement import MICRO_PER_LAYER_TOKEN, worth
@@ -171,15 +172,40 @@ def test_a_spare_alone_bears_nobody_out() -> None:
     assert made(greedy, tail, waited=NEIGHBOUR_SECONDS) == paid(16), "what both had"
 
 
-def test_a_middle_that_says_too_little_costs_itself_alone() -> None:
-    chain = [claim_of(0, count=90), claim_of(1, count=2), claim_of(2, count=90)]
-    assert [made(claim, *chain) for claim in chain] == [paid(90), paid(2), paid(90)]
-    assert made(*chain[:2]) == SILENT, "whoever comes first"
+@pytest.mark.parametrize(("liar", "counts"), [(0, (10, 90, 90)), (1, (90, 2, 90))])
+def test_who_commits_to_fewer_rows_than_it_vouched_for_is_refuted_and_nobody_else(
+    liar: int, counts: tuple[int, int, int]
+) -> None:
+    chain = claims(WORK, *counts)
+    found = [made(claim, *chain) for claim in chain]
+    assert found == [REFUTED if at == liar else paid(90) for at in range(3)]
 
 
-def test_an_entry_that_says_too_little_costs_itself_alone() -> None:
-    chain = [claim_of(0, count=10), claim_of(1, count=90), claim_of(2, count=90)]
-    assert [made(claim, *chain) for claim in chain] == [paid(10), paid(90), paid(90)]
+def test_of_an_entry_nobody_tells_more_than_passed_those_between() -> None:
+    work = Work([identity(number) for number in range(1, 5)])
+    entry, honest, *friends = claims(work, 90, 10, 10, 90)
+    assert made(entry, honest, *friends) == paid(10)
+    spare = TicketStage(SPARE.peer_id, work.ticket.chain[2].layers, "f32/f32/f32")
+    work = Work(work.workers, changes={"spares": (spare,)})
+    chain = [claim_of(at, work, count=n) for at, n in enumerate((90, 10, 10))]
+    friend = claim_of(3, work, count=90, sender=SPARE)
+    assert made(chain[0], *chain[1:], friend) == paid(10)
+
+
+def test_a_taker_cannot_name_a_spare_to_say_nothing_of_its_entry() -> None:
+    spare = TicketStage(SPARE.peer_id, WORK.ticket.chain[0].layers, "f32/f32/f32")
+    work = Work([identity(1), identity(2)], changes={"spares": (spare,)})
+    entry, tail = claim_of(0, work), claim_of(1, work, sender=SPARE)
+    assert made(entry, tail) == made(tail, entry) == paid(50)
+
+
+def test_a_taker_cannot_alter_what_its_sender_bound_itself_to() -> None:
+    """A proof that proves nothing: the voucher is for all marks of a commit."""
+    came = claim_of(1).proof.inputs
+    voucher = claim_of(1).proof.voucher
+    for marks, last in ((bytes(len(came.marks)), came.last), (came.marks, bytes(len(came.last)))):
+        with pytest.raises(BadSignature):
+            claim_of(1, inputs=type(came)(came.stop, came.digest, marks, last), voucher=voucher)
 
 
 def test_two_that_say_more_than_came_are_bounded_by_who_stands_before_both() -> None:
@@ -199,16 +225,19 @@ def test_who_was_refuted_bounds_nobody_and_vouches_for_no_pay_of_the_entry() -> 
 
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_nobody_is_paid_more_than_the_ticket_and_others_say(ours: int, theirs: int) -> None:
-    entry, middle, _ = claims(WORK, ours, theirs, 1)
-    attested = made(entry, middle, waited=NEIGHBOUR_SECONDS)
-    assert attested.positions <= min(ours, theirs, WORK.max_tokens)
-    assert attested.word is Word.BORNE_OUT
+    work = Work([identity(1), identity(2)])
+    entry, tail = claims(work, ours, theirs)
+    attested = made(entry, tail)
+    assert attested.positions <= min(ours, theirs, work.max_tokens)
+    assert attested.word is (Word.REFUTED if theirs > ours else Word.BORNE_OUT)
     assert worth(entry, attested.positions) == attested.positions * 10 * MICRO_PER_LAYER_TOKEN
 
 
 @given(st.lists(st.integers(1, 100), min_size=3, max_size=3))
 def test_who_vouched_for_what_it_committed_to_is_never_refuted(counts: list[int]) -> None:
-    assert Stages(dict(enumerate(claims(WORK, *counts)))).refuted == frozenset()
+    """Those in front are ahead."""
+    chain = claims(WORK, *sorted(counts, reverse=True))
+    assert Stages(dict(enumerate(chain))).refuted == frozenset()
 
 
 @given(st.lists(st.integers(1, 100), min_size=4, max_size=4))

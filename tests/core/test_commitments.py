@@ -51,17 +51,30 @@ def test_how_the_rows_are_cut_into_chunks_makes_no_difference(sizes: list[int]) 
     assert chunked.commit() == rows(total).commit()
 
 
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), min_size=1, max_size=12))
-def test_the_digest_so_far_is_that_of_the_commit_whatever_was_put_again(
+@given(st.lists(st.tuples(st.integers(0, 80), st.integers(1, 40)), min_size=1, max_size=12))
+def test_whatever_was_put_again_a_commit_is_to_the_rows_that_are_left(
     steps: list[tuple[int, int]],
 ) -> None:
-    made = Rows()
+    made, left = Rows(), list[bytes]()
     for number, (position, count) in enumerate(steps):
-        other = made.copy()
-        made.put(min(position, len(made)), bytes([number]) * count, count)
-        assert made.digest() == made.digest() == made.commit().digest
-        other.put(0, b"other", 1)
-        assert made.digest() == made.commit().digest
+        at, before = min(position, len(made)), made.copy()
+        made.put(at, bytes([number]) * count, count)
+        left[at:] = [bytes([number])] * count
+        at_once = Rows()
+        at_once.put(0, b"".join(left), len(left))
+        assert made.commit() == at_once.commit()
+        assert len(made) == len(left)
+        before.put(0, b"other", 1)
+        assert made.commit() == at_once.commit(), "a copy is another"
+
+
+def test_marks_are_digests_of_as_many_rows() -> None:
+    commit, step = rows(100).commit(), 16
+    marks = [commit.marks[at : at + step] for at in range(0, len(commit.marks), step)]
+    lengths = [*FIRST_LENGTHS, 32, 64, 96]
+    assert marks == [rows(length).commit().digest[:step] for length in lengths]
+    last = [commit.last[at : at + step] for at in range(0, len(commit.last), step)]
+    assert last == [rows(length).commit().digest[:step] for length in (99, 98, 97, 96)]
 
 
 def test_rows_put_again_take_the_place_of_what_stood_there_and_behind() -> None:

@@ -104,9 +104,7 @@ class Work:
             "epoch": epoch,
             "inputs": inputs,
             "sender": before.peer_id if before else "",
-            "voucher": vouch(before, crossing, Sent(start, count, inputs.digest))
-            if before
-            else b"",
+            "voucher": vouch(before, crossing, Sent(start, inputs)) if before else b"",
             "outputs": committed(place + 1, count, salt[1]).commit(),
             "sketch": b"",
             "finished_at": self.issued_at + 10,

@@ -213,4 +213,4 @@ class Witness:
 
 
 def _sent(rows: Rows, start: int) -> Sent:
-    return Sent(start, len(rows), rows.digest())
+    return Sent(start, rows.commit())

@@ -74,7 +74,7 @@ def sent() -> None:
         theirs.put(position, _noisy(given), count)
         if self._identity is not None:
             crossing = crossing_at(of.ticket, of.epoch, of.layers.stop)
-            other = Sent(self._start or 0, len(theirs), theirs.digest())
+            other = Sent(self._start or 0, theirs.commit())
             self.voucher = vouch(self._identity, crossing, other)
 
     async def send_other(

@@ -177,7 +177,7 @@ def forged_vouchers(work: Work, liar: int) -> dict[str, SignedProof]:
     real = crossing_at(work.payload, 0, stage.layers.start)
 
     def signed(crossing: Crossing, by: Identity = before) -> SignedProof:
-        return work.proof(liar, voucher=vouch(by, crossing, Sent(0, 50, came.digest)))
+        return work.proof(liar, voucher=vouch(by, crossing, Sent(0, came)))
 
     return {
         "other rows came": work.proof(liar, inputs=other),

@@ -125,7 +125,7 @@ async def test_who_is_not_paid_vouches_for_its_rows_to_who_may_be(
         a_step(witness)
         assert witness is not None
         assert not witness.owes
-        sent = Sent(0, 4, witness.bill().outputs.digest)
+        sent = Sent(0, witness.bill().outputs)
         check_voucher(worker.peer_id, crossing_at(opened.ticket, 0, 6), sent, witness.voucher)
         stub.is_full = True
     assert Billing(identity=worker).witness(replace(middle, ticket=b""), None) is None

@@ -88,7 +88,7 @@ def vouched(witness: Witness, stop: int, start: int = 0) -> bytes:
     rows, of = Rows(), witness.ticketing
     rows.put(0, ids(0, stop), stop)
     crossing = crossing_at(of.ticket, of.epoch, of.layers.start)
-    return vouch(SENDER, crossing, Sent(start, stop, rows.digest()))
+    return vouch(SENDER, crossing, Sent(start, rows.commit()))
 
 
 def vouched_step(witness: Witness, position: int, count: int, voucher: bytes) -> None:
@@ -104,7 +104,7 @@ def test_what_came_is_billed_with_the_voucher_for_all_of_it(a_ticketing: MakeTic
     assert witness.bill().came == Came(3, SENDER.peer_id, last)
     crossing, sent = crossing_at(witness.ticketing.ticket, 3, 12), witness.bill().outputs
     own = Identity(b"b" * 32).peer_id
-    check_voucher(own, crossing, Sent(0, sent.stop, sent.digest), witness.voucher)
+    check_voucher(own, crossing, Sent(0, sent), witness.voucher)
 
 
 def test_rows_that_their_sender_does_not_vouch_for_change_nothing(
