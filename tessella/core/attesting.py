@@ -13,7 +13,6 @@ for, or to fewer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -53,12 +52,13 @@ class Stages:
     def __init__(self, chain: Mapping[int, Claim]) -> None:
         """`chain` are all claims that came in, by their places; at least one."""
         self._claims = chain
-        self._last = len(next(iter(chain.values())).ticket.chain) - 1
+        ticket = next(iter(chain.values())).ticket
+        self._last = len(ticket.chain) - 1
         self.refuted = frozenset(place for place in chain if self._is_refuted(place))
         """Places of those who committed to other rows than they vouched for, or to less."""
         # By place, how many rows came from each of those in front, at most.
-        self._came: dict[int, float] = {}
-        came = math.inf
+        self._came: dict[int, int] = {}
+        came = ticket.max_tokens
         for place in range(self._last + 1):
             self._came[place] = came
             if place in chain and place not in self.refuted:
@@ -112,7 +112,7 @@ class Stages:
         if place and claim.proof.sender == claim.ticket.chain[place - 1].peer_id:
             return claim.proof.outputs.stop
         told = [
-            min(each.proof.outputs.stop, self._passed(place, at))
+            self._passed(place, at)
             for at, each in self._claims.items()
             if at not in (place, place + 1, *self.refuted) and each.proof.epoch == claim.proof.epoch
         ]
@@ -121,11 +121,11 @@ class Stages:
             told.append(in_common(claim.proof.outputs, behind.proof.inputs))
         return max(told, default=0) or None
 
-    def _passed(self, place: int, at: int) -> float:
-        """How many rows came to a place, as far as those between it and a stage tell."""
-        between = set(self._claims) - self.refuted
-        stops = (self._claims[each].proof.outputs.stop for each in between if place < each < at)
-        return min(stops, default=math.inf)
+    def _passed(self, place: int, at: int) -> int:
+        """How many rows a stage took that came from another, as far as those between them tell."""
+        believed = set(self._claims) - self.refuted
+        between = [each for each in believed if place < each < at]
+        return min(self._claims[each].proof.outputs.stop for each in (at, *between))
 
     def _paid(self, place: int, upto: int | None) -> int:
         """How many positions of a claim are paid, that end at `upto` at most.
@@ -134,9 +134,9 @@ class Stages:
         ticket is in its voucher, too.
         """
         claim, behind = self._claims[place], self._behind(place)
-        stop = min(claim.proof.outputs.stop, claim.ticket.max_tokens, self._came[place])
+        stop = min(claim.proof.outputs.stop, self._came[place])
         if upto is not None:
             stop = min(stop, upto)
         is_theirs = behind is not None and behind.proof.sender == claim.worker
         signed = behind.proof.start if behind is not None and is_theirs else 0
-        return max(0, int(stop) - max(signed, claim.proof.start))
+        return max(0, stop - max(signed, claim.proof.start))

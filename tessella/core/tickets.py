@@ -28,6 +28,8 @@ SETTLE_SECONDS = 24 * 3600.0
 CLOCK_SECONDS = 60.0
 # A frame's arrays end there, and no chain is longer.
 MAX_STAGES = 64
+# Of so many stages and as many spares.
+MAX_TICKET_BYTES = 16 * 1024
 
 
 def seal_ticket(ticket: Ticket, identity: Identity) -> tuple[bytes, bytes]:
@@ -42,6 +44,8 @@ def open_ticket(payload: bytes, signature: bytes, issuers: Container[PeerId]) ->
     Raises BadFrame for what is none, ForeignTicket for one of another issuer, BadSignature for one
     that its issuer did not sign.
     """
+    if len(payload) > MAX_TICKET_BYTES:
+        raise BadFrame(f"a ticket of {len(payload)} bytes, over {MAX_TICKET_BYTES}")
     # Who is said to have signed is inside: nothing else is believed before the signature is seen.
     ticket = _read(payload)
     if ticket.issuer not in issuers:

@@ -60,6 +60,7 @@ class Entry:
         if request.model != self.served.model:
             raise UnknownModel(f"this node serves {self.served.model}, not {request.model[:80]!r}")
         if ticket is not None:
+            self.kept.check_unused(request.session, ticket.ticket.request_id)
             await self._chains.check_ours(ticket)
         asked = await self.prompts.read(request, ticket.tier if ticket else Tier.LEECH)
         found = await self._chains.find(

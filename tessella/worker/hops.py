@@ -17,6 +17,7 @@ from tessella.worker.sessions import Sessions
 from tessella.worker.stage import Stage
 from tessella.worker.tail import Tail
 from tessella.worker.terms import Served, Terms, read_terms
+from tessella.worker.tokens import check_grant
 from tessella.worker.trust import Neighbourhood
 from tessella.worker.upstream import Farewell, Upstream
 from tessella.worker.way_back import WayBack
@@ -37,6 +38,8 @@ class Hops:
         """One session to its end. Errors leave: the stage before is told their code."""
         terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
         ticketed = self.around.tickets.check(opened)
+        if ticketed.ticket is not None:
+            check_grant(opened)
         bend = self.around.bend_of(opened, ticketed.ticket, stream.peer_id)
         witness = self.around.billing.witness(opened, ticketed.ticket)
         upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)

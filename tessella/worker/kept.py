@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessella.core.errors import TicketUsed
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import Stage
 
@@ -55,6 +56,11 @@ class Conversations:
         """The request id of what is kept; empty where nothing is, or it had no ticket."""
         kept = self._kept.get(name)
         return kept.request_id if kept is not None else b""
+
+    def check_unused(self, name: str, request_id: bytes) -> None:
+        """Raises TicketUsed for the ticket of the answer that is kept: it was for that one."""
+        if request_id and request_id == self.request_id(name):
+            raise TicketUsed("the ticket was used for the answer before")
 
     def take(self, name: str) -> Kept | None:
         """What is kept, once: two requests that go on from one place would answer each other."""

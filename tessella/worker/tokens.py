@@ -28,6 +28,22 @@ GRANT_SECONDS = 3600.0
 BETWEEN_TIMEOUT = 2 * IDLE_SECONDS
 
 
+def check_grant(opened: Open) -> None:
+    """Whether a session is the one that its entry opened: who passes it on names no other epoch.
+
+    Raises BadSignature for a grant that the entry did not sign, BadFrame for what is none,
+    OutOfTurn for one of another session.
+    """
+    payload = check_signature(
+        opened.chain[0].peer_id, PURPOSE_TOKEN_GRANT, opened.grant, opened.grant_signature
+    )
+    grant, tail = decode(payload), opened.chain[-1].peer_id
+    if not isinstance(grant, TokenGrant):
+        raise BadSignature("a token grant that is none")
+    if (grant.session_id, grant.epoch, grant.tail) != (opened.session_id, opened.epoch, tail):
+        raise OutOfTurn("a session with the token grant of another")
+
+
 class Inbox:
     """The tokens of one session, in order, however they come."""
 

@@ -9,6 +9,7 @@ import trio
 
 from p2p.streams import FrameStream
 from tessella.core.errors import BadTensor, OutOfTurn
+from tessella.core.identity import SIGNATURE_BYTES
 from tessella.core.messages import Cancel, End, Hidden, Park, Progress, Token
 from tessella.core.progress import PROGRESS_SECONDS
 from tessella.core.tensors import check_hidden, chunk_positions
@@ -75,6 +76,8 @@ class Upstream:
 
     def _check(self, hidden: Hidden) -> int:
         try:
+            if len(hidden.voucher) not in (0, SIGNATURE_BYTES):
+                raise BadTensor(f"hidden states with a voucher of {len(hidden.voucher)} bytes")
             return check_hidden(hidden.tensor, hidden=self._hidden, dtype=self._terms.dtype)
         except BadTensor as exc:
             self.blame(exc)

@@ -89,6 +89,7 @@ async def failure(stream: FrameStream) -> Fail:
         (Hidden(SESSION, 0, 0, replace(tensor(), dtype="f16"), False), "bad_tensor", "f16"),
         (Hidden(SESSION, 0, 0, replace(tensor(), shape=(1, 63)), False), "bad_tensor", "63"),
         (Hidden(SESSION, 0, 0, replace(tensor(), data=b"x"), False), "bad_tensor", "1 bytes"),
+        (Hidden(SESSION, 0, 0, tensor(), False, bytes(65)), "bad_tensor", "voucher of 65 bytes"),
         (Hidden(SESSION, 0, 7, tensor(), False), "position_gap", "position 7 is beyond the 0"),
         (Hidden(SESSION, 0, -1, tensor(), False), "bad_frame", "-1"),
         (Hidden(SESSION, 0, 0, tensor(positions=65), False), "context_length_exceeded", "64"),

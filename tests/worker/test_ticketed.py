@@ -13,17 +13,21 @@ from trio.testing import MockClock
 
 from p2p.streams import FrameStream
 from tessella.core.errors import RemoteFailure
+from tessella.core.identity import Identity
 from tessella.core.ids import ModelId, SessionId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import HOP, Fail, Open, Stage
 from tessella.core.sampling import Sampling
-from tessella.core.tickets import ANONYMOUS
+from tessella.core.tickets import ANONYMOUS, MAX_TICKET_BYTES
 from tessella.worker.tickets import SignedTicket
+from tessella.worker.tokens import TokenDesk
 from tests.worker.conftest import wall_clock
 from tests.worker.mint import Mint
 from tests.worker.ticketed import MUSIVUM, NAME, RANGES, STRANGER, ask, chain_of, for_client
 
 OpenHub = Callable[..., Any]
+# Whose key the client of a mesh has.
+CLIENT = Identity(b"c" * 32)
 
 
 @pytest.fixture
@@ -167,8 +171,11 @@ def to_middle(an_open: Callable[..., Open]) -> Callable[..., Open]:
     def made(mesh: Any, signed: SignedTicket, **changes: Any) -> Open:
         _, middle, tail = mesh.nodes
         opened = an_open([mesh.client.address, middle.address, tail.address], 1)
+        desk = TokenDesk(CLIENT)
+        granted = desk.grant(opened.session_id, opened.epoch, tail.identity.peer_id)
         ours = {
             "contract": mesh.contract,
+            **dict(zip(("grant", "grant_signature"), granted, strict=True)),
             "ticket": signed.payload,
             "ticket_signature": signed.signature,
         }
@@ -187,6 +194,10 @@ def through_client(mint: Mint, mesh: Any, **changes: Any) -> SignedTicket:
 HOP_ATTACKS: list[Any] = [
     pytest.param({}, {"ticket_signature": bytes(64)}, "bad_signature", id="forged"),
     pytest.param({}, {"ticket": b"\x91\x01"}, "bad_frame", id="no ticket"),
+    pytest.param({}, {"ticket": bytes(MAX_TICKET_BYTES + 1)}, "bad_frame", id="too long"),
+    pytest.param({}, {"epoch": 1}, "out_of_turn", id="an epoch that the entry did not open"),
+    pytest.param({}, {"grant_signature": bytes(64)}, "bad_signature", id="of no entry"),
+    pytest.param({}, {"grant": b"", "grant_signature": b""}, "bad_signature", id="no grant"),
     pytest.param({"max_tokens": 63}, {}, "bad_ticket", id="more positions"),
     pytest.param({"contract": "other"}, {}, "bad_ticket", id="other weights"),
     pytest.param(
@@ -275,6 +286,19 @@ async def test_a_stage_whose_clock_is_more_than_a_minute_off_is_told_apart(
             return
         assert code == ""
         assert len((await mesh.status(mesh.nodes[1]))["sessions"]) == 1
+
+
+async def test_a_ticket_is_for_one_answer_of_a_conversation(
+    open_hub: OpenHub, autojump_clock: MockClock, mint: Mint
+) -> None:
+    async with open_hub(RANGES) as (mesh, _):
+        signed = for_client(mint, mesh)
+        await ask(mesh, signed, session=NAME)
+        with pytest.raises(RemoteFailure) as caught:
+            await ask(mesh, signed, session=NAME)
+        assert caught.value.code == "ticket_used"
+        again = await ask(mesh, for_client(mint, mesh), session=NAME)
+        assert again.begun.cached_tokens > 0, "the conversation is kept all the same"
 
 
 async def test_a_lost_past_costs_a_prefill_and_not_the_ticket(

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import trio
 
@@ -24,7 +25,7 @@ from tessella.core.ids import PeerId
 from tessella.core.messages import Open, Ticket
 from tessella.core.shapes import DType
 from tessella.core.tickets import place_of
-from tessella.worker.proofs.book import ProofBook
+from tessella.worker.proofs.book import HOLD_SECONDS, ProofBook
 from tessella.worker.proofs.witness import NOBODY, Bill, Kept, Ticketing, Witness
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ logger = logging.getLogger(__name__)
 MAX_ABANDONED = 1024
 # Seconds until one that could not be written is tried again.
 RETRY_SECONDS = 1.0
-# For how long the bill of a session that was given up waits for the same one to begin anew, over
-# other nodes or without the KV of an earlier request: a ticket is paid once.
-HOLD_SECONDS = 15.0
-
 Keep = Callable[[Ticketing], Kept | None]
 """What keeps rows of one session; None keeps none."""
 
@@ -70,6 +67,12 @@ class Billing:
         self._keep_outputs, self._keep_ids = keep_outputs, keep_ids
         self._abandoned: deque[Bill] = deque(maxlen=MAX_ABANDONED)
         self._more = trio.Event()
+        self._witnesses = WeakSet[Witness]()
+        if book is not None:
+            book.is_live = self._is_live
+
+    def _is_live(self, request_id: bytes) -> bool:
+        return any(each.owes_for(request_id) for each in self._witnesses)
 
     def witness(self, opened: Open, ticket: Ticket | None) -> Witness | None:
         """What is to see a session that begins; None where that is of use to nobody: to this node,
@@ -85,13 +88,15 @@ class Billing:
             return None
         if self._book is not None and ticketing.is_paid:
             self._book.check_writable()
-        return Witness(
+        witness = Witness(
             ticketing,
             identity=None if is_last else self._identity,
             kept_outputs=self._keep_outputs(ticketing) if ticket is not None else None,
             kept_ids=self._keep_ids(ticketing) if ticketing.is_paid and not opened.place else None,
             abandoned=self._abandon,
         )
+        self._witnesses.add(witness)
+        return witness
 
     def _ticketing(self, opened: Open, ticket: Ticket | None) -> Ticketing:
         place = opened.chain[opened.place]
@@ -139,8 +144,8 @@ class Billing:
     async def bill_abandoned(self) -> None:
         """Bill what ended unbilled so far.
 
-        It is held for HOLD_SECONDS, since the session may begin anew, which is then billed in its
-        place. Raises StoreUnavailable, and what is left is kept.
+        It is held for HOLD_SECONDS, since the session may begin anew, and for as long as that goes
+        on, which is then billed in its place. Raises StoreUnavailable, and what is left is kept.
         """
         while self._book is not None and self._abandoned:
             with trio.CancelScope(shield=True):

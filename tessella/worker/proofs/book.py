@@ -42,6 +42,9 @@ MAX_UNSETTLED = 100_000
 PROBE_SECONDS = 2.0
 # A disk that has not answered for so long has failed: musivum's own store waits no longer.
 PATIENCE_SECONDS = 30.0
+# For how long the bill of a session that was given up waits for the same one to begin anew, over
+# other nodes or without the KV of an earlier request: a ticket is paid once.
+HOLD_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class Owed:
     sequence: int
     asks: int
     """How often musivum answered that it waits."""
+    request_id: bytes
+    is_held: bool
+    """Whether another bill for its ticket may take its place yet, if that is made before it is
+    sent."""
     proof: SignedProof
 
 
@@ -83,6 +90,8 @@ class ProofBook:
         """As of the last write."""
         self.written = trio.Event()
         """Set when there is another proof; there is a fresh one from then on."""
+        self.is_live: Callable[[bytes], bool] = lambda _: False
+        """Whether a session of that request runs, and will be billed in place of what is held."""
 
     def check_writable(self) -> None:
         """Raises StoreUnavailable while no proof can be written, or too many wait to be paid."""
@@ -167,8 +176,15 @@ class ProofBook:
         )
 
     async def due(self, most: int, most_bytes: int) -> list[Owed]:
-        """The first proofs that musivum is to be asked about, at least one if there is any."""
-        found = await self._in_thread(partial(self._due, trio.current_time(), most))
+        """The first proofs that musivum is to be asked about, at least one if there is any.
+
+        One that is held, and whose session goes on, is held on.
+        """
+        now = trio.current_time()
+        found = await self._in_thread(partial(self._due, now, most))
+        if kept := [each for each in found if each.is_held and self.is_live(each.request_id)]:
+            await self._write(partial(self._hold_on, kept, now + HOLD_SECONDS))
+            found = [each for each in found if each not in kept]
         size, taken = 0, 0
         for owed in found:
             size += len(owed.proof.payload)
@@ -179,11 +195,19 @@ class ProofBook:
 
     def _due(self, now: float, most: int) -> list[Owed]:
         rows = self._db.execute(
-            "SELECT sequence, asks, payload, signature FROM proofs "
+            "SELECT sequence, asks, request_id, state = 'new' AND asks = 0 AND due > 0, "
+            "payload, signature FROM proofs "
             "WHERE settled_at IS NULL AND due <= ? ORDER BY sequence LIMIT ?",
             (now, most),
         )
-        return [Owed(sequence, asks, SignedProof(*signed)) for sequence, asks, *signed in rows]
+        return [
+            Owed(sequence, asks, request_id, bool(is_held), SignedProof(*signed))
+            for sequence, asks, request_id, is_held, *signed in rows
+        ]
+
+    def _hold_on(self, kept: Sequence[Owed], due: float) -> None:
+        for each in kept:
+            self._db.execute("UPDATE proofs SET due = ? WHERE sequence = ?", (due, each.sequence))
 
     async def next_due(self) -> float:
         """When the next of them is due, on trio's clock; `inf` where there is none."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tessella.core.commitments import Rows
-from tessella.core.errors import BadSignature, BadTensor
+from tessella.core.errors import BadSignature, BadTensor, OutOfTurn
 from tessella.core.identity import Identity
 from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
@@ -114,6 +114,7 @@ class Witness:
             crossing_at(ticketing.ticket, ticketing.epoch, layer)
             for layer in (ticketing.layers.start, ticketing.layers.stop)
         )
+        self._is_begun = self._is_ended = False
         self._start: int | None = None
         self._sketcher: Sketcher | None = None
         self._kept_outputs, self._kept_ids = kept_outputs, kept_ids
@@ -129,6 +130,11 @@ class Witness:
         """Whether there is work that no proof was made of."""
         return self.ticketing.is_paid and not self.is_billed and self._start is not None
 
+    def owes_for(self, request_id: bytes) -> bool:
+        """Whether it may still make a proof of a request."""
+        is_over = self._is_ended or self.is_billed or not self.ticketing.is_paid
+        return not is_over and self.ticketing.request_id == request_id
+
     def saw(
         self,
         position: int,
@@ -142,15 +148,16 @@ class Witness:
         """A step is done: `count` rows from a position on, as bytes on both sides.
 
         `taken` is token ids as u32 at the entry; `output` is `[count, hidden]`, the rows that
-        `given` says; `voucher` came with them. What was there and after it is forgotten. Raises
-        BadTensor where the sender does not vouch for all that came, LocalError for a gap: nothing
-        is changed by either.
+        `given` says; `voucher` came with them. What was there and after it is forgotten, as the
+        first step of an epoch may say. Raises OutOfTurn for a later one that does, BadTensor where
+        the sender does not vouch for all that came, LocalError for a gap: nothing is changed then.
         """
+        self._check_turn(position)
         inputs = self._inputs.copy()
         inputs.put(position, taken, count)
         start = position if self._start is None else min(position, self._start)
         self._came = self._checked(_sent(inputs, start), voucher)
-        self._inputs = inputs
+        self._inputs, self._is_begun = inputs, True
         self._outputs.put(position, given, count)
         if self._sketcher is None or start != self._start:
             self._start, self._sketcher = start, Sketcher(start, output.shape[1])
@@ -160,6 +167,11 @@ class Witness:
             self._kept_outputs.put(position, given, count)
         if self._kept_ids is not None:
             self._kept_ids.put(position, taken, count)
+
+    def _check_turn(self, position: int) -> None:
+        """Rows that were vouched for are not taken back: the next stage may have billed them."""
+        if self._is_begun and position < len(self._inputs):
+            raise OutOfTurn(f"rows from {position} on again, of {len(self._inputs)}, in one epoch")
 
     def _checked(self, sent: Sent, voucher: bytes) -> Came:
         of = self.ticketing
@@ -196,6 +208,7 @@ class Witness:
 
     def end(self) -> None:
         """The session is over here: what is owed for it is abandoned."""
+        self._is_ended = True
         if self.owes:
             self._abandoned(self.bill())
             self.is_billed = True

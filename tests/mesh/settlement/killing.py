@@ -79,13 +79,14 @@ def _at(point: str) -> None:
 
 def _wrap_worker() -> None:
     """For w0 to w6."""
-    from tessella.worker.proofs import billing, upload
+    from tessella.worker.proofs import billing, book, upload
     from tessella.worker.tracker import Tracker
 
     sqlite3.connect = partial(sqlite3.connect, factory=Book)  # type: ignore[assignment]
     upload.FIRST_ASK, upload.LONGEST_ASK = 0.2, 0.5
     upload.FIRST_RETRY, upload.LONGEST_RETRY = 0.2, 0.5
-    upload.GATHER_SECONDS, billing.HOLD_SECONDS = 0.05, 0.5
+    upload.GATHER_SECONDS = 0.05
+    billing.HOLD_SECONDS = book.HOLD_SECONDS = 0.5  # type: ignore[attr-defined]
     settle, marks = Tracker.settle, os.open(os.devnull, os.O_WRONLY)
 
     async def send(self: FrameStream, message: Message, timeout: float = SEND_TIMEOUT) -> None:

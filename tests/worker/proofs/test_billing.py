@@ -14,11 +14,11 @@ from tessella.core.errors import StoreUnavailable
 from tessella.core.identity import Identity
 from tessella.core.ids import SessionId
 from tessella.core.layers import LayerRange
-from tessella.core.messages import Open, Stage, Ticket
+from tessella.core.messages import Open, Proof, Stage, Ticket, decode_sealed
 from tessella.core.tickets import seal_ticket
 from tessella.core.vouchers import Sent, check_voucher, crossing_at
-from tessella.worker.proofs.billing import HOLD_SECONDS, Billing
-from tessella.worker.proofs.book import ProofBook, open_book
+from tessella.worker.proofs.billing import Billing
+from tessella.worker.proofs.book import HOLD_SECONDS, ProofBook, open_book
 from tessella.worker.proofs.witness import Bill, Ticketing, Witness
 
 LAYERS = LayerRange(0, 6)
@@ -246,4 +246,44 @@ async def test_a_session_that_begins_anew_is_paid_for_the_second_time(
         a_step(second.witness, count=30)
         await billing.bill(second)  # type: ignore[arg-type]
         assert (real.totals.sessions, real.totals.layer_positions) == (1, 30 * 6)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_bill_is_held_for_as_long_as_its_session_goes_on_anew(
+    real: ProofBook, opened: Open, a_ticket: MakeTicket, autojump_clock: MockClock
+) -> None:
+    billing = Billing(real)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(billing.run)
+        first = billing.witness(opened, a_ticket(1))
+        a_step(first)
+        assert first is not None
+        first.end()
+        second = FakeStage(billing.witness(replace(opened, epoch=1), a_ticket(1)))
+        for _ in range(10):
+            await trio.sleep(HOLD_SECONDS)
+            assert await real.due(9, 1 << 20) == []
+        a_step(second.witness, count=30)
+        await billing.bill(second)  # type: ignore[arg-type]
+        (owed,) = await real.due(9, 1 << 20)
+        assert decode_sealed(owed.proof.payload, Proof).outputs.stop == 30
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_bill_whose_session_does_not_begin_anew_is_held_no_longer(
+    real: ProofBook, opened: Open, a_ticket: MakeTicket, autojump_clock: MockClock
+) -> None:
+    billing = Billing(real)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(billing.run)
+        first, other = (billing.witness(opened, a_ticket(number)) for number in (1, 2))
+        a_step(first)
+        assert first is not None
+        first.end()
+        await trio.sleep(HOLD_SECONDS - 1)
+        assert await real.due(9, 1 << 20) == []
+        await trio.sleep(2)
+        (owed,) = await real.due(9, 1 << 20)
+        assert decode_sealed(owed.proof.payload, Proof).outputs.stop == 4
+        assert other is not None
         nursery.cancel_scope.cancel()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tessella.core.commitments import Rows
-from tessella.core.errors import BadTensor, LocalError
+from tessella.core.errors import BadTensor, LocalError, OutOfTurn
 from tessella.core.identity import Identity
 from tessella.core.layers import LayerRange
 from tessella.core.vouchers import Sent, check_voucher, crossing_at, vouch
@@ -118,15 +118,14 @@ def test_rows_that_their_sender_does_not_vouch_for_change_nothing(
         (4, b""),
         (4, vouched(witness, 4)),
         (4, vouched(other, 5)),
-        (2, vouched(witness, 5)),
-        (0, vouched(witness, 4)),
+        (4, vouched(witness, 6)),
         (4, vouched(witness, 5, start=4)),
     ):
         with pytest.raises(BadTensor, match=SENDER.peer_id):
             vouched_step(witness, position, 1, voucher)
     assert witness.bill() == before
-    vouched_step(witness, 2, 1, vouched(witness, 3))
-    assert witness.bill().inputs.stop == witness.bill().outputs.stop == 3
+    vouched_step(witness, 4, 1, vouched(witness, 5))
+    assert witness.bill().inputs.stop == witness.bill().outputs.stop == 5
 
 
 def test_a_session_that_goes_on_keeps_the_voucher_for_what_came_within_its_ticket(
@@ -145,13 +144,28 @@ def test_a_session_that_goes_on_keeps_the_voucher_for_what_came_within_its_ticke
 
 
 def test_what_was_rolled_back_is_forgotten(a_ticketing: MakeTicketing) -> None:
+    before = Witness(a_ticketing(1))
+    step(before, 0, 20)
     witness = Witness(a_ticketing(1))
-    step(witness, 0, 20)
+    witness.go_on_from(before)
     step(witness, 12, 6, 0.5)
     bill = witness.bill()
     assert bill.outputs == committed(18, salt_from=12).commit()
     assert bill.inputs.stop == 18
     assert bill.sketch == sketch(outputs(0, 18, 0.0)[12:] + 0.5, 12)
+
+
+def test_within_an_epoch_no_rows_are_taken_back_that_were_vouched_for(
+    a_ticketing: MakeTicketing,
+) -> None:
+    witness = Witness(a_ticketing(1))
+    step(witness, 0, 20)
+    before = witness.bill()
+    for position in (0, 12, 19):
+        with pytest.raises(OutOfTurn, match=f"rows from {position} on again"):
+            step(witness, position, 1)
+    assert witness.bill() == before
+    step(witness, 20, 1)
 
 
 def test_a_gap_is_an_error_of_ours(a_ticketing: MakeTicketing) -> None:
@@ -227,7 +241,7 @@ def test_rows_are_kept_for_whoever_audits(a_ticketing: MakeTicketing) -> None:
     left, came = Shelf(), Shelf()
     witness = Witness(a_ticketing(1), kept_outputs=left, kept_ids=came)
     step(witness, 0, 3)
-    step(witness, 2, 2)
+    step(witness, 3, 1)
     assert came.rows == {at: ids(at, 1) for at in range(4)}
     assert left.rows == {at: outputs(at, 1).numpy().tobytes() for at in range(4)}
     later = Shelf()
