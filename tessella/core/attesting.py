@@ -56,22 +56,25 @@ class Stages:
         self._last = len(ticket.chain) - 1
         self.refuted = frozenset(place for place in chain if self._is_refuted(place))
         """Places of those who committed to other rows than they vouched for, or to less."""
-        # By place, how many rows came from each of those in front, at most.
-        self._came: dict[int, int] = {}
-        came = ticket.max_tokens
-        for place in range(self._last + 1):
-            self._came[place] = came
-            if place in chain and place not in self.refuted:
-                came = min(came, chain[place].proof.outputs.stop)
+        # By place, how many rows came from each of those in front who is believed, at most; none
+        # where nobody proved anything there. Of each epoch for itself.
+        self._came: dict[int, int | None] = {}
+        came: dict[int, int] = {}
+        for place, claim in sorted(chain.items()):
+            epoch, stop = claim.proof.epoch, claim.proof.outputs.stop
+            self._came[place] = before = came.get(epoch)
+            most = ticket.max_tokens if before is None else before
+            came[epoch] = most if place in self.refuted else min(most, stop)
 
     def _is_refuted(self, place: int) -> bool:
-        """Whether a stage vouched for other rows than it commits to, or for more: a proof is of all
-        that its worker sent."""
+        """Whether a stage vouched for other rows than it commits to, or for more, or from elsewhere
+        on: a proof is of all that its worker sent in an epoch."""
         sent, behind = self._claims[place].proof, self._behind(place)
         if behind is None or behind.proof.sender != sent.worker:
             return False
-        received = behind.proof.inputs
-        return received.stop > sent.outputs.stop or are_at_odds(sent.outputs, received)
+        received, start = behind.proof.inputs, behind.proof.start
+        is_other = received.stop > sent.outputs.stop or start != sent.start
+        return is_other or are_at_odds(sent.outputs, received)
 
     def _behind(self, place: int) -> Claim | None:
         """The claim of the next stage, if it came and is of the same epoch: a session may begin
@@ -104,13 +107,16 @@ class Stages:
     def _seen(self, place: int) -> int | None:
         """Of how many rows that a stage sent others tell; None where nobody tells.
 
-        What came to a stage is in the voucher of the one before, and no more was computed. Of the
-        entry, and of a stage whose rows a spare sent, which brings no proof of its own, the others
-        of its epoch tell: the next one what it took, and each one what passed those in front of it.
+        What came to a stage is in the voucher of the one before, and no more was computed; if that
+        is not the entry, one in front has to have proved something of that epoch, so that two who
+        are one owner's do not make one up. Of the entry, and of a stage whose rows a spare sent,
+        which brings no proof of its own, the others of its epoch tell: the next one what it took,
+        and each one what passed those in front of it.
         """
         claim = self._claims[place]
         if place and claim.proof.sender == claim.ticket.chain[place - 1].peer_id:
-            return claim.proof.outputs.stop
+            is_alone = place > 1 and self._came[place] is None
+            return None if is_alone else claim.proof.outputs.stop
         told = [
             self._passed(place, at)
             for at, each in self._claims.items()
@@ -123,20 +129,19 @@ class Stages:
 
     def _passed(self, place: int, at: int) -> int:
         """How many rows a stage took that came from another, as far as those between them tell."""
-        believed = set(self._claims) - self.refuted
-        between = [each for each in believed if place < each < at]
-        return min(self._claims[each].proof.outputs.stop for each in (at, *between))
+        epoch = self._claims[place].proof.epoch
+        return min(
+            each.proof.outputs.stop
+            for among, each in self._claims.items()
+            if among == at
+            or (place < among < at and among not in self.refuted and each.proof.epoch == epoch)
+        )
 
     def _paid(self, place: int, upto: int | None) -> int:
         """How many positions of a claim are paid, that end at `upto` at most.
 
-        No more than came from each of those in front. Where a stage began to compute for this
-        ticket is in its voucher, too.
+        No more than came from each of those in front.
         """
-        claim, behind = self._claims[place], self._behind(place)
-        stop = min(claim.proof.outputs.stop, self._came[place])
-        if upto is not None:
-            stop = min(stop, upto)
-        is_theirs = behind is not None and behind.proof.sender == claim.worker
-        signed = behind.proof.start if behind is not None and is_theirs else 0
-        return max(0, stop - max(signed, claim.proof.start))
+        claim = self._claims[place]
+        bounds = [upto, self._came[place], claim.proof.outputs.stop, claim.ticket.max_tokens]
+        return max(0, min(each for each in bounds if each is not None) - claim.proof.start)

@@ -58,15 +58,21 @@ class Rows:
         if position > before or count < 1 or len(data) % count:
             raise LocalError(f"{count} rows at {position}, after {before}")
         if position < before:
-            del self._digests[position * ROW_DIGEST_BYTES :]
-            self._hash, self._known = hashlib.blake2b(digest_size=DIGEST_BYTES), {}
-            before = 0
+            self.cut(position)
+            before = position
         size = len(data) // count
         view = memoryview(data)
         for start in range(0, len(data), size):
             row = hashlib.blake2b(view[start : start + size], digest_size=ROW_DIGEST_BYTES)
             self._digests += row.digest()
         self._learn(before)
+
+    def cut(self, position: int) -> None:
+        """Forget the rows from a position on."""
+        del self._digests[position * ROW_DIGEST_BYTES :]
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._known = {0: self._hash.digest()}
+        self._learn(0)
 
     def _learn(self, reached: int) -> None:
         """Hash the rows from there on, and note digests on the way."""

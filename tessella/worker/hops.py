@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,9 +38,11 @@ class Hops:
     async def run(self, opened: Open, stream: FrameStream) -> None:
         """One session to its end. Errors leave: the stage before is told their code."""
         terms = read_terms(opened, self.served, self.ourselves, stream.peer_id)
-        ticketed = self.around.tickets.check(opened)
-        if ticketed.ticket is not None:
-            check_grant(opened)
+        tickets = self.around.tickets
+        if (signed := tickets.read(opened.ticket, opened.ticket_signature)) is not None:
+            # Before the ticket counts as used: a stage before us may make up a session.
+            check_grant(opened, signed.chain[0].peer_id)
+        ticketed = tickets.check(opened)
         bend = self.around.bend_of(opened, ticketed.ticket, stream.peer_id)
         witness = self.around.billing.witness(opened, ticketed.ticket)
         upstream = Upstream(stream, terms, self.served.shard.shape.hidden, self.around)
@@ -68,11 +71,12 @@ class Hops:
             return stage.counter + onward.watch.counter, done
 
         try:
-            async with open_conversation() as nursery:
-                nursery.start_soon(forward)
-                nursery.start_soon(upstream.report, progress)
-                farewell = await self._read(terms, stage, upstream)
-                nursery.cancel_scope.cancel()
+            with ExitStack() as then:
+                async with open_conversation() as nursery:
+                    nursery.start_soon(forward)
+                    nursery.start_soon(upstream.report, progress)
+                    farewell = await self._read(terms, stage, upstream, then)
+                    nursery.cancel_scope.cancel()
             if isinstance(farewell, Park):
                 await onward.end(farewell.seconds)
             elif isinstance(farewell, End):
@@ -88,18 +92,24 @@ class Hops:
         tail = Tail(terms, self.tokenizer, self.eos_ids, self.around.counters, way.say, bill)
         farewell: Farewell | None = None
         try:
-            async with open_conversation() as nursery:
-                nursery.start_soon(way.run)
-                nursery.start_soon(tail.prepare)
-                nursery.start_soon(_compute, stage, upstream, tail)
-                nursery.start_soon(upstream.report, lambda: (stage.counter, stage.lease.held))
-                farewell = await self._read(terms, stage, upstream)
-                nursery.cancel_scope.cancel()
+            with ExitStack() as then:
+                async with open_conversation() as nursery:
+                    nursery.start_soon(way.run)
+                    nursery.start_soon(tail.prepare)
+                    nursery.start_soon(_compute, stage, upstream, tail)
+                    nursery.start_soon(upstream.report, lambda: (stage.counter, stage.lease.held))
+                    farewell = await self._read(terms, stage, upstream, then)
+                    nursery.cancel_scope.cancel()
         finally:
             await way.close(isinstance(farewell, End | Park))
 
-    async def _read(self, terms: Terms, stage: Stage, upstream: Upstream) -> Farewell:
-        """Take what comes until the session ends; how it ended."""
+    async def _read(
+        self, terms: Terms, stage: Stage, upstream: Upstream, then: ExitStack
+    ) -> Farewell:
+        """Take what comes until the session ends; how it ended.
+
+        A stage is parked when `then` is left: no step of it runs any more, and others may have it.
+        """
         try:
             farewell = await upstream.read()
         except PeerReset:
@@ -110,10 +120,10 @@ class Hops:
             if terms.opened.place == 1:
                 stage.lease = stage.lease.close(EntryLost)
             else:
-                self.sessions.park(stage, NeighbourLost, self.around.hop_timeout)
+                then.callback(self.sessions.park, stage, NeighbourLost, self.around.hop_timeout)
             raise
         if isinstance(farewell, Park):
-            self.sessions.park(stage, Park, farewell.seconds)
+            then.callback(self.sessions.park, stage, Park, farewell.seconds)
         else:
             stage.lease = stage.lease.close(type(farewell))
         return farewell

@@ -145,7 +145,7 @@ class Stage:
         """A step from a neighbour's hidden state, whose dtype and shape are checked.
 
         Raises BadTensor if a value is not finite, or where it has to be vouched for and is not;
-        and what `Lease.fill` raises.
+        and what `Lease.fill` and `Witness.check_turn` raise.
         """
         shard, tensor = self._shard, hidden.tensor
         taken = _Taken(
@@ -156,6 +156,8 @@ class Stage:
     async def _run(self, taken: _Taken, position: int, sample: bool, onward: Onward) -> None:
         count = taken.count
         lease = self.lease.fill(position, count)
+        if self.witness is not None:
+            self.witness.check_turn(position)
         upto, shard, asked = lease.held, self._shard, time.perf_counter()
         held = _held(self._cache)
 

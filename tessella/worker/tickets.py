@@ -6,9 +6,8 @@ without a ticket. A ticket that is of ours, and not for this session, is refused
 Of a full table each entry has the same share, so who floods pushes out its own. An entry's share is
 first of tickets that might begin a session yet, the latest of them, and then of those of sessions
 that run, of each requester in turn. Where one of the first is forgotten, no ticket of that entry is
-taken any more that is as old, used or not; nor is one that was signed a minute before this node
-was started. So none is good twice but in that minute, and a flood only makes the tickets of its own
-entry short-lived.
+taken any more that is as old, used or not; nor is one that was signed before this node was started.
+So none is ever good twice, and a flood only makes the tickets of its own entry short-lived.
 """
 
 from __future__ import annotations
@@ -112,9 +111,9 @@ class Tickets:
         self._issuers = frozenset(issuers)
         self.clock = clock
         self._limit = limit
-        # What was used before is not remembered: what was signed before is not taken, as far as
-        # clocks can tell.
-        self._since = clock() - CLOCK_SECONDS
+        # What was used before is not remembered: what was signed before is not taken. Where our
+        # clock is ahead, that is nothing until musivum's has caught up with our start.
+        self._since = clock()
         self._used: dict[bytes, _Use] = {}
         # By entry: of tickets that were to begin by then, those that were used are forgotten.
         self._forgotten: dict[PeerId, float] = {}
@@ -160,7 +159,7 @@ class Tickets:
                 # It began in time, and is only opened again.
                 now = min(now, ticket.start_by)
         elif ticket.issued_at < self._since:
-            raise TicketExpired("it was signed long before this node was started")
+            raise TicketExpired("it was signed before this node was started")
         elif ticket.start_by <= max(self._passed, self._forgotten.get(_entry_of(ticket), 0.0)):
             raise TicketExpired("it is too old for how many of its entry's tickets were used")
         check_session(

@@ -11,7 +11,7 @@ import trio
 from p2p.pool import IDLE_SECONDS
 from p2p.streams import FrameStream
 from tessella.core.addresses import PeerAddress
-from tessella.core.errors import BadSignature, OutOfTurn, PeerGone, RemoteFailure
+from tessella.core.errors import BadSignature, BadTicket, OutOfTurn, PeerGone, RemoteFailure
 from tessella.core.identity import PURPOSE_TOKEN_GRANT, Identity, check_signature
 from tessella.core.ids import PeerId, SessionId
 from tessella.core.messages import TOKENS, Fail, Open, Token, TokenGrant, TokenOpen, decode, seal
@@ -28,15 +28,19 @@ GRANT_SECONDS = 3600.0
 BETWEEN_TIMEOUT = 2 * IDLE_SECONDS
 
 
-def check_grant(opened: Open) -> None:
+def check_grant(opened: Open, entry: PeerId) -> None:
     """Whether a session is the one that its entry opened: who passes it on names no other epoch.
 
-    Raises BadSignature for a grant that the entry did not sign, BadFrame for what is none,
-    OutOfTurn for one of another session.
+    `entry` is the ticket's. Raises BadTicket where the session begins elsewhere, BadSignature for a
+    grant that the entry did not sign, BadFrame for what is none, OutOfTurn for one of another
+    session.
     """
-    payload = check_signature(
-        opened.chain[0].peer_id, PURPOSE_TOKEN_GRANT, opened.grant, opened.grant_signature
-    )
+    if opened.chain[0].peer_id != entry:
+        raise BadTicket(
+            f"a session that begins at {opened.chain[0].peer_id}, the ticket's does not"
+        )
+    signature = opened.grant_signature
+    payload = check_signature(entry, PURPOSE_TOKEN_GRANT, opened.grant, signature)
     grant, tail = decode(payload), opened.chain[-1].peer_id
     if not isinstance(grant, TokenGrant):
         raise BadSignature("a token grant that is none")

@@ -63,12 +63,36 @@ def test_all_who_might_tell_of_less_are_heard_and_after_a_while_a_voucher_is_eno
         (middle, ()),
         (middle, (entry,)),
         (middle, (tail,)),
-        (tail, ()),
         (tail, (middle,)),
         (tail, (entry,)),
     ):
         assert made(claim, *others) == made(claim, *others, waited=NEIGHBOUR_SECONDS - 1) == SILENT
         assert made(claim, *others, waited=NEIGHBOUR_SECONDS) == paid(50)
+
+
+def test_two_that_are_one_owners_do_not_make_up_an_epoch() -> None:
+    """Nobody before the sender of these rows knows of it."""
+    _, _, tail = claims(WORK, 50, 50, 50)
+    made_up = claim_of(2, count=90, epoch=9)
+    entry, middle, _ = claims(WORK, 50, 50, 50)
+    for claim, others, words in (
+        (tail, (), SILENT),
+        (made_up, (entry, middle), SILENT),
+    ):
+        assert made(claim, *others, waited=WAIT_SECONDS - 1) == words
+        assert made(claim, *others, waited=WAIT_SECONDS).word is Word.UNATTESTED
+    assert made(middle, entry, made_up) == paid(50)
+
+
+def test_what_is_left_of_another_epoch_bounds_nobody() -> None:
+    anew = [claim_of(at, count=90, epoch=1) for at in range(3)]
+    left = claim_of(1, count=3)
+    assert made(anew[0], left, anew[2]) == made(anew[2], anew[0], left) == paid(90)
+    assert made(left, anew[0], anew[2]) == paid(3)
+    liar = claim_of(0, count=1, epoch=7)
+    middle, tail = claims(WORK, 90, 90, 90)[1:]
+    assert made(middle, liar, tail) == made(tail, liar, middle) == paid(90)
+    assert made(liar, middle, tail, waited=WAIT_SECONDS) == unattested(1)
 
 
 def test_what_the_tail_took_passed_the_stages_before_it_too() -> None:
@@ -89,11 +113,20 @@ def test_an_entry_is_paid_as_far_as_others_tell() -> None:
     assert made(middle, inflated, tail) == paid(50)
 
 
-def test_positions_that_a_neighbour_says_were_held_before_are_not_paid() -> None:
-    (entry, _, _) = claims(WORK, 50, 50, 50)
-    (_, middle, _) = claims(WORK, 50, 50, 50, start=40)
-    assert made(entry, middle) == paid(10)
-    assert made(middle, entry, waited=NEIGHBOUR_SECONDS) == paid(10)
+def test_positions_that_were_held_before_are_not_paid() -> None:
+    chain = claims(WORK, 50, 50, 50, start=40)
+    assert [made(claim, *chain) for claim in chain] == [paid(10)] * 3
+
+
+@pytest.mark.parametrize("starts", [(0, 40, 40), (0, 0, 40)])
+def test_who_says_that_it_computed_what_it_vouched_for_as_held_is_refuted(
+    starts: tuple[int, int, int],
+) -> None:
+    chain = [claim_of(at, start=start) for at, start in enumerate(starts)]
+    liar = starts.index(40) - 1
+    found = [made(claim, *chain) for claim in chain]
+    assert found[liar] == REFUTED
+    assert found[2] == paid(10)
 
 
 def test_neighbours_that_stopped_far_apart_agree_on_a_part() -> None:
@@ -102,7 +135,7 @@ def test_neighbours_that_stopped_far_apart_agree_on_a_part() -> None:
 
 
 def test_what_both_held_before_is_paid_to_nobody() -> None:
-    entry, middle = claim_of(0, count=20, start=19), claim_of(1, count=10)
+    entry, middle = claim_of(0, count=20, start=8), claim_of(1, count=10, start=8)
     assert made(entry, middle, waited=NEIGHBOUR_SECONDS) == paid(0)
 
 

@@ -108,24 +108,24 @@ class ProofBook:
         """Count what was served, and have the proof of it on the disk when this returns.
 
         A ticket has one proof here, and nothing is done where it is there already. With `hold` it
-        is not sent for so many seconds, and until then another bill for the ticket replaces it.
+        is not sent for so many seconds, and until it is, another bill for the ticket that is for no
+        less replaces it.
         """
-        now = trio.current_time()
-        due = now + hold if hold else 0.0
-        if await self._write(partial(self._serve, bill, now, due)):
+        due = trio.current_time() + hold if hold else 0.0
+        if await self._write(partial(self._serve, bill, due)):
             written, self.written = self.written, trio.Event()
             written.set()
 
-    def _serve(self, bill: Bill, now: float, due: float) -> bool:
+    def _serve(self, bill: Bill, due: float) -> bool:
         request_id = bill.ticketing.request_id
-        if not self._make_way(request_id, now):
+        served = bill.positions * len(bill.ticketing.layers)
+        if not self._make_way(request_id, served):
             return False
         (sequence, previous) = self._db.execute(
             "SELECT next_sequence, previous FROM book"
         ).fetchone()
         made_at = self._clock()
         signed = seal_proof(self._proof(bill, sequence, previous, made_at), self._identity)
-        served = bill.positions * len(bill.ticketing.layers)
         self._db.execute(
             "INSERT INTO proofs (sequence, request_id, payload, signature, layer_positions, "
             "made_at, state, due) VALUES (?, ?, ?, ?, ?, ?, 'new', ?)",
@@ -138,24 +138,26 @@ class ProofBook:
         )
         return True
 
-    def _make_way(self, request_id: bytes, now: float) -> bool:
-        """Whether a ticket may have a proof: it has none, or one that was held back."""
+    def _make_way(self, request_id: bytes, more: int) -> bool:
+        """Whether a ticket may have a proof of so much: it has none, or one of no more that was
+        held back, and that nobody was brought."""
         there = self._db.execute(
-            "SELECT sequence, layer_positions, state = 'new' AND asks = 0 AND due > ? "
+            "SELECT sequence, layer_positions, state = 'new' AND asks = 0 AND due > 0 "
             "FROM proofs WHERE request_id = ?",
-            (now, request_id),
+            (request_id,),
         ).fetchone()
         if there is None:
             return True
         sequence, served, is_held = there
-        if is_held:
+        makes_way = is_held and served <= more
+        if makes_way:
             self._db.execute("DELETE FROM proofs WHERE sequence = ?", (sequence,))
             self._db.execute(
                 "UPDATE book SET sessions = sessions - 1, unsettled = unsettled - 1, "
                 "layer_positions = layer_positions - ?",
                 (served,),
             )
-        return bool(is_held)
+        return bool(makes_way)
 
     def _proof(self, bill: Bill, sequence: int, previous: bytes, made_at: float) -> Proof:
         return Proof(
@@ -178,13 +180,15 @@ class ProofBook:
     async def due(self, most: int, most_bytes: int) -> list[Owed]:
         """The first proofs that musivum is to be asked about, at least one if there is any.
 
-        One that is held, and whose session goes on, is held on.
+        One that was held for long enough is held on while its session goes on, and else is from
+        here on what stands.
         """
         now = trio.current_time()
         found = await self._in_thread(partial(self._due, now, most))
-        if kept := [each for each in found if each.is_held and self.is_live(each.request_id)]:
-            await self._write(partial(self._hold_on, kept, now + HOLD_SECONDS))
-            found = [each for each in found if each not in kept]
+        if held := [each for each in found if each.is_held]:
+            later = {each.sequence for each in held if self.is_live(each.request_id)}
+            stand = await self._write(partial(self._end_hold, held, later, now + HOLD_SECONDS))
+            found = [each for each in found if not each.is_held or each.sequence in stand]
         size, taken = 0, 0
         for owed in found:
             size += len(owed.proof.payload)
@@ -205,9 +209,17 @@ class ProofBook:
             for sequence, asks, request_id, is_held, *signed in rows
         ]
 
-    def _hold_on(self, kept: Sequence[Owed], due: float) -> None:
-        for each in kept:
-            self._db.execute("UPDATE proofs SET due = ? WHERE sequence = ?", (due, each.sequence))
+    def _end_hold(self, held: Sequence[Owed], later: set[int], due: float) -> set[int]:
+        """Hold some until `due`; which of the others are there still, and stand from here on."""
+        stand = set()
+        for each in held:
+            at = due if each.sequence in later else 0.0
+            changed = self._db.execute(
+                "UPDATE proofs SET due = ? WHERE sequence = ?", (at, each.sequence)
+            ).rowcount
+            if changed and each.sequence not in later:
+                stand.add(each.sequence)
+        return stand
 
     async def next_due(self) -> float:
         """When the next of them is due, on trio's clock; `inf` where there is none."""

@@ -152,11 +152,16 @@ class Witness:
         first step of an epoch may say. Raises OutOfTurn for a later one that does, BadTensor where
         the sender does not vouch for all that came, LocalError for a gap: nothing is changed then.
         """
-        self._check_turn(position)
-        inputs = self._inputs.copy()
+        self.check_turn(position)
+        # A first step may take back rows that are owed for; those of a later one are cut again.
+        inputs = self._inputs if self._is_begun else self._inputs.copy()
         inputs.put(position, taken, count)
         start = position if self._start is None else min(position, self._start)
-        self._came = self._checked(_sent(inputs, start), voucher)
+        try:
+            self._came = self._checked(_sent(inputs, start), voucher)
+        except BadTensor:
+            inputs.cut(position)
+            raise
         self._inputs, self._is_begun = inputs, True
         self._outputs.put(position, given, count)
         if self._sketcher is None or start != self._start:
@@ -168,8 +173,9 @@ class Witness:
         if self._kept_ids is not None:
             self._kept_ids.put(position, taken, count)
 
-    def _check_turn(self, position: int) -> None:
-        """Rows that were vouched for are not taken back: the next stage may have billed them."""
+    def check_turn(self, position: int) -> None:
+        """Raises OutOfTurn for rows that were vouched for in this epoch and are to be taken back:
+        the next stage may have billed them."""
         if self._is_begun and position < len(self._inputs):
             raise OutOfTurn(f"rows from {position} on again, of {len(self._inputs)}, in one epoch")
 

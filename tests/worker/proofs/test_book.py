@@ -103,8 +103,14 @@ async def test_a_proof_that_is_held_is_sent_later_and_replaced_until_then(
         assert proof_of(owed).outputs.stop == 20
         assert book.totals == Totals(2, 6 * (17 + 7), 2, 0, 0, 0)
         await trio.sleep(15.0)
-        await book.serve(a_bill(2, stop=20))
-        assert [proof_of(each).outputs.stop for each in await book.due(*ALL)] == [10, 20]
+        await book.serve(a_bill(2, stop=30), hold=15.0)
+        assert [proof_of(each).outputs.stop for each in await book.due(*ALL)] == [20]
+        await trio.sleep(60.0)
+        await book.serve(a_bill(2, stop=29))
+        assert [proof_of(each).outputs.stop for each in await book.due(*ALL)] == [20, 30]
+        # Once it was to be brought, it may have come.
+        await book.serve(a_bill(2, stop=40))
+        assert [proof_of(each).outputs.stop for each in await book.due(*ALL)] == [20, 30]
 
 
 async def test_what_is_due_comes_in_order_and_bounded(
