@@ -58,14 +58,14 @@ async def test_a_ticket_goes_down_the_chain_and_is_looked_at_by_every_stage(
 ) -> None:
     async with a_chain(toy_weights, LAYERS, InProcess(), over_http=over_http) as chain:
         stages = [Stage(row.peer_id, row.layers) for row in chain.rows]
+        empty = [Tickets([MUSIVUM.peer_id], wall) for _ in range(2)]
         ticket = Mint(MUSIVUM, wall).ticket(stages, contract=chain.rows[0].contract, tier="vip")
         answer = await chain.ask(PROMPT, max_tokens=6, ticket=ticket)
         assert answer.begun is not None
         assert answer.begun.tier == "vip"
         assert [len(link.loaded.hops.around.tickets) for link in chain.links] == [1, 1, 1]
-        for link in chain.links[:2]:
-            used = link.loaded.hops.around
-            forgetful = replace(used, tickets=Tickets([MUSIVUM.peer_id], wall))
+        for link, tickets in zip(chain.links, empty, strict=False):
+            forgetful = replace(link.loaded.hops.around, tickets=tickets)
             entry = replace(link.loaded.entry, around=forgetful)
             hops = replace(link.loaded.hops, around=forgetful)
             link.loaded = link.state.loaded = replace(link.loaded, entry=entry, hops=hops)
