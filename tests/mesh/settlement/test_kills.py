@@ -52,14 +52,14 @@ async def test_what_was_served_is_paid_once_wherever_a_program_is_killed(
             kills, cases = kills + 1, cases + 1
             await settlers.ask_until_answered(host)
             await settlers.settled()
-    unborne = sum(row.state == "waiting" for row in _rows(settlers))
+    waited = sum(row.state == "waiting" for row in _rows(settlers))
     await a_day_later(settlers)
     found = compare(settlers.books, settlers.ledger, settlers.address.peer_id)
     chain = await trio.to_thread.run_sync(verified, settlers)
     wall = trio.current_time() - began
     line = (
         f"settle points={len({point for point, _ in CASES})} cases={cases} kills={kills} "
-        f"{found.words} verify={chain} paid_half={unborne} answers={settlers.answers} "
+        f"{found.words} verify={chain} waited={waited} answers={settlers.answers} "
         f"wall_s={wall:.1f}"
     )
     print(f"\n{line}")  # noqa: T201 - what a run is for
