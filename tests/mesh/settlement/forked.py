@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -57,9 +57,10 @@ class Life:
         return self.forker.fact(self.name, "status")
 
     def kill(self) -> None:
-        """SIGKILL, if it lives."""
+        """SIGKILL, if it lives: it may have ended, and its status not be told yet."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
         """Its status, waited for."""
