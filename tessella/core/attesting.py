@@ -55,7 +55,7 @@ class Stages:
         ticket = next(iter(chain.values())).ticket
         self._last = len(ticket.chain) - 1
         self.refuted = frozenset(place for place in chain if self._is_refuted(place))
-        """Places of those who committed to other rows than they vouched for, or to less."""
+        """Places of those who vouched for other rows than they commit to."""
         # By place, how many rows came from each of those in front who is believed, at most; none
         # where nobody proved anything there. Of each epoch for itself.
         self._came: dict[int, int | None] = {}
@@ -117,31 +117,25 @@ class Stages:
         if place and claim.proof.sender == claim.ticket.chain[place - 1].peer_id:
             is_alone = place > 1 and self._came[place] is None
             return None if is_alone else claim.proof.outputs.stop
-        told = [
-            self._passed(place, at)
+        stops = {
+            at: each.proof.outputs.stop
             for at, each in self._claims.items()
-            if at not in (place, place + 1, *self.refuted) and each.proof.epoch == claim.proof.epoch
+            if at not in self.refuted and each.proof.epoch == claim.proof.epoch
+        }
+        # What one took passed all between, and no more than these had.
+        told = [
+            min(stop for among, stop in stops.items() if among == at or place < among < at)
+            for at in stops
+            if at not in (place, place + 1)
         ]
         behind = self._behind(place)
         if behind is not None:
             told.append(in_common(claim.proof.outputs, behind.proof.inputs))
         return max(told, default=0) or None
 
-    def _passed(self, place: int, at: int) -> int:
-        """How many rows a stage took that came from another, as far as those between them tell."""
-        epoch = self._claims[place].proof.epoch
-        return min(
-            each.proof.outputs.stop
-            for among, each in self._claims.items()
-            if among == at
-            or (place < among < at and among not in self.refuted and each.proof.epoch == epoch)
-        )
-
     def _paid(self, place: int, upto: int | None) -> int:
-        """How many positions of a claim are paid, that end at `upto` at most.
-
-        No more than came from each of those in front.
-        """
+        """How many positions of a claim are paid, that end at `upto` at most: no more than came
+        from each of those in front."""
         claim = self._claims[place]
         bounds = [upto, self._came[place], claim.proof.outputs.stop, claim.ticket.max_tokens]
         return max(0, min(each for each in bounds if each is not None) - claim.proof.start)

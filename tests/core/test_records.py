@@ -20,8 +20,7 @@ from tessella.core.errors import (
 )
 from tessella.core.fields import to_plain
 from tessella.core.identity import PURPOSE_TRACKER, Identity
-from tessella.core.ids import ModelId, PeerId
-from tessella.core.layers import LayerRange
+from tessella.core.ids import PeerId
 from tessella.core.peers import PeerRow
 from tessella.core.records import (
     MAX_RECORD,
@@ -37,27 +36,10 @@ from tessella.core.records import (
     seal_record,
     to_row,
 )
+from tests.core.recorded import NODE, NOW, RECORD
 
-NODE = Identity(bytes(32))
 OTHER = Identity(bytes(31) + b"\1")
 KEY = node_key(NODE.peer_id)
-NOW = 1_000_000.0
-RECORD = NodeRecord(
-    peer_id=NODE.peer_id,
-    model=ModelId("m"),
-    contract="c",
-    layers=LayerRange(0, 4),
-    total_layers=8,
-    status="Healthy",
-    addrs=("/ip4/203.0.113.7/tcp/4001",),
-    device="cpu",
-    dtype="f32",
-    queue_depth=1,
-    step_ms=2.5,
-    sequence=7,
-    made_at=NOW,
-    life=60.0,
-)
 
 
 def sealed(record: NodeRecord = RECORD, signer: Identity = NODE) -> bytes:

@@ -12,15 +12,12 @@ import pytest
 
 from p2p.limits import CAPS, caps_of
 from tessella.core.errors import BadSignature
-from tessella.core.identity import Identity
-from tessella.core.layers import LayerRange
 from tessella.core.messages import KINDS, AskStatus, encode
-from tessella.core.records import NodeRecord, mesh_key, model_key, node_key, open_record
+from tessella.core.records import mesh_key, model_key, node_key, open_record
+from tests.core.recorded import NODE, NOW, RECORD
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
 ROW = re.compile(r"^\| (\d+) \| (\w+) \|(.*)\|$", re.MULTILINE)
-NODE = Identity(bytes(32))
-MADE_AT = 1_000_000.0
 
 
 def messages() -> list[tuple[int, str, str]]:
@@ -64,26 +61,10 @@ def test_the_record_of_a_node_is_one_that_a_reader_takes() -> None:
     payload, signature = example("payload"), example("signature")
     data = msgpack.packb([payload, signature])
     assert data[:1] == b"\x92"
-    record = open_record(data, node_key(NODE.peer_id), MADE_AT)
-    assert record == NodeRecord(
-        peer_id=NODE.peer_id,
-        model=record.model,
-        contract=record.contract,
-        layers=LayerRange(0, 4),
-        total_layers=8,
-        status="Healthy",
-        addrs=("/ip4/203.0.113.7/tcp/4001",),
-        device="cpu",
-        dtype="f32",
-        queue_depth=1,
-        step_ms=2.5,
-        sequence=7,
-        made_at=MADE_AT,
-        life=60.0,
-    )
+    assert open_record(data, node_key(NODE.peer_id), NOW) == RECORD
     altered = msgpack.packb([payload[:-1] + b"\1", signature])
     with pytest.raises(BadSignature):
-        open_record(altered, node_key(NODE.peer_id), MADE_AT)
+        open_record(altered, node_key(NODE.peer_id), NOW)
 
 
 def test_the_question_for_a_status_is_these_bytes() -> None:

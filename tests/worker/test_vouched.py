@@ -17,7 +17,6 @@ from tessella.core.ids import PeerId
 from tessella.core.layers import LayerRange
 from tessella.core.messages import Proof, decode_sealed
 from tessella.core.proofs import SignedProof, read_claim, seal_proof
-from tessella.core.vouchers import Sent
 from tessella.worker.proofs import book
 from tessella.worker.proofs.witness import Witness
 from tests.worker.conftest import wall_clock
@@ -71,9 +70,9 @@ async def test_a_stage_that_is_paid_takes_no_rows_that_nobody_vouches_for(
 ) -> None:
     vouched = Witness._vouched
 
-    def silent(self: Witness, sent: Sent) -> bytes:
+    def silent(self: Witness, start: int) -> bytes:
         of = self.ticketing
-        return b"" if of.layers == LayerRange(2, 4) else vouched(self, sent)
+        return b"" if of.layers == LayerRange(2, 4) else vouched(self, start)
 
     monkeypatch.setattr(Witness, "_vouched", silent)
     async with open_mesh([]) as mesh:

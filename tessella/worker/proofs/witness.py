@@ -158,7 +158,7 @@ class Witness:
         inputs.put(position, taken, count)
         start = position if self._start is None else min(position, self._start)
         try:
-            self._came = self._checked(_sent(inputs, start), voucher)
+            self._came = self._checked(inputs, start, voucher)
         except BadTensor:
             inputs.cut(position)
             raise
@@ -167,7 +167,7 @@ class Witness:
         if self._sketcher is None or start != self._start:
             self._start, self._sketcher = start, Sketcher(start, output.shape[1])
         self._sketcher.add(output, position)
-        self.voucher = self._vouched(_sent(self._outputs, start))
+        self.voucher = self._vouched(start)
         if self._kept_outputs is not None:
             self._kept_outputs.put(position, given, count)
         if self._kept_ids is not None:
@@ -179,19 +179,19 @@ class Witness:
         if self._is_begun and position < len(self._inputs):
             raise OutOfTurn(f"rows from {position} on again, of {len(self._inputs)}, in one epoch")
 
-    def _checked(self, sent: Sent, voucher: bytes) -> Came:
+    def _checked(self, inputs: Rows, start: int, voucher: bytes) -> Came:
         of = self.ticketing
         if of.is_paid and of.sender:
             try:
-                check_voucher(of.sender, self._into, sent, voucher)
+                check_voucher(of.sender, self._into, Sent(start, inputs.commit()), voucher)
             except BadSignature:
                 raise BadTensor(f"{of.sender} does not vouch for what it sent") from None
         return Came(of.epoch, of.sender, voucher)
 
-    def _vouched(self, sent: Sent) -> bytes:
+    def _vouched(self, start: int) -> bytes:
         if self._identity is None:
             return b""
-        return vouch(self._identity, self._out_of, sent)
+        return vouch(self._identity, self._out_of, Sent(start, self._outputs.commit()))
 
     def go_on_from(self, before: Witness) -> None:
         """Take over the rows of the session that this one goes on with; `before` is left empty.
@@ -229,7 +229,3 @@ class Witness:
             outputs=self._outputs.commit(),
             sketch=self._sketcher.taken() if self._sketcher is not None else b"",
         )
-
-
-def _sent(rows: Rows, start: int) -> Sent:
-    return Sent(start, rows.commit())
